@@ -1,0 +1,104 @@
+"""The largest component, by hand and against a flood fill in plain Python."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from shapepu.postprocess import keep_largest_component
+
+small_volumes = arrays.arrays(
+    np.uint8, st.tuples(*[st.integers(1, 5)] * 3), elements=st.sampled_from([0, 0, 0, 1, 2])
+)
+
+
+def volume(text: str) -> np.ndarray:
+    """Slices separated by blank lines, one character a voxel."""
+    return np.array(
+        [[[int(c) for c in row] for row in part.split()] for part in text.strip().split("\n\n")], np.uint8
+    )
+
+
+def largest_piece_by_flood_fill(inside: np.ndarray) -> set[tuple[int, ...]]:
+    """The slow definition: grow each piece voxel by voxel, keep the first of the largest."""
+    left, best = {tuple(map(int, v)) for v in np.argwhere(inside)}, set()
+    for seed in map(tuple, np.argwhere(inside)):
+        if seed not in left:
+            continue
+        piece, front = set(), [seed]
+        while front:
+            here = front.pop()
+            if here in left:
+                left.discard(here)
+                piece.add(here)
+                front += [
+                    tuple(a + b for a, b in zip(here, step, strict=True))
+                    for step in itertools.product((-1, 0, 1), repeat=3)
+                ]
+        if len(piece) > len(best):
+            best = piece
+    return best
+
+
+def test_a_structure_touching_the_heart_stays_though_a_larger_lone_one_of_its_class_exists():
+    labels = volume("11101\n11101\n11102\n00002")
+    # Union: the left block has 9 voxels, the right column 4.
+    assert keep_largest_component(labels).tolist() == volume("11100\n11100\n11100\n00000").tolist()
+
+
+def test_per_class_keeps_one_piece_of_each_structure():
+    labels = volume("11102\n11102\n00002\n20001")
+    expected = volume("11102\n11102\n00002\n00000")
+    assert keep_largest_component(labels, "per-class").tolist() == expected.tolist()
+
+
+def test_pieces_in_neighbouring_slices_that_meet_at_a_corner_are_one():
+    labels = volume("1000\n0000\n0000\n\n0000\n0100\n0000\n\n0000\n0000\n0001")
+    expected = volume("1000\n0000\n0000\n\n0000\n0100\n0000\n\n0000\n0000\n0000")
+    assert keep_largest_component(labels).tolist() == expected.tolist()
+
+
+def test_off_keeps_every_voxel():
+    labels = volume("1001\n0000\n2002")
+    assert keep_largest_component(labels, "off").tolist() == labels.tolist()
+
+
+@pytest.mark.parametrize("rule", ["foreground", "per-class", "off"])
+@pytest.mark.parametrize("shape", [(1, 1, 1), (3, 4, 5)])
+def test_a_volume_with_no_structure_stays_empty(rule, shape):
+    assert not keep_largest_component(np.zeros(shape, np.uint8), rule).any()
+
+
+def test_the_input_is_left_as_it_was():
+    labels = volume("1101\n0001")
+    before = labels.copy()
+    for rule in ("foreground", "per-class"):
+        keep_largest_component(labels, rule)
+    assert labels.tolist() == before.tolist()
+
+
+@given(small_volumes)
+@settings(max_examples=60, deadline=None)
+def test_the_union_rule_agrees_with_a_flood_fill(labels):
+    piece = largest_piece_by_flood_fill(labels > 0)
+    expected = np.zeros_like(labels)
+    for voxel in piece:
+        expected[voxel] = labels[voxel]
+    kept = keep_largest_component(labels)
+    assert kept.dtype == np.uint8
+    assert kept.tolist() == expected.tolist()
+
+
+@given(small_volumes)
+@settings(max_examples=60, deadline=None)
+def test_the_class_rule_agrees_with_a_flood_fill_of_each_class(labels):
+    expected = np.zeros_like(labels)
+    for label in (1, 2):
+        for voxel in largest_piece_by_flood_fill(labels == label):
+            expected[voxel] = label
+    assert keep_largest_component(labels, "per-class").tolist() == expected.tolist()
