@@ -1,0 +1,132 @@
+"""What there is to segment: image files and DICOM folders, grouped into cases and named as their predictions.
+
+Names follow nnU-Net: ``CASE_0000.nii.gz``, ``CASE_0001.nii.gz``, ... are the channels of ``CASE``, and its
+prediction is ``CASE.nii.gz``. A DICOM series is a folder; its prediction is ``FOLDER.nii.gz``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from shapepu.data.volumes import SUFFIXES, image_suffix, strip_suffix
+from shapepu.errors import InputError
+
+_CHANNEL = re.compile(r"(?P<case>.+)_(?P<number>\d{4})")
+_DATASET_IMAGES = ("imagesTs", "images", "imagesTr")
+
+
+@dataclass(frozen=True)
+class Source:
+    """The images of one case.
+
+    Args:
+        name: of the case and so of its prediction.
+        images: one file or DICOM series folder a channel.
+        ending: of the prediction's file name.
+    """
+
+    name: str
+    images: tuple[Path, ...]
+    ending: str
+
+    def target(self, out: Path) -> Path:
+        return out / f"{self.name}{self.ending}"
+
+    def require_channels(self, channels: Sequence[str]) -> None:
+        """Refuse a case that has not the images the model was trained on."""
+        numbered = [f"{self.name}_{i:04d}" for i in range(len(channels))]
+        if len(channels) == len(self.images) == 1 or [_stem(image) for image in self.images] == numbered:
+            return
+        found = ", ".join(image.name for image in self.images)
+        if len(channels) == 1:
+            expected = f"1 channel ({channels[0]}), named {self.name}_0000 or {self.name}"
+        else:
+            names = ", ".join(f"{stem} ({name})" for stem, name in zip(numbered, channels, strict=True))
+            expected = f"{len(channels)} channels, named {names}"
+        raise InputError(f"{self.images[0].parent}: the model expects {expected}; found {found}.")
+
+
+def find_sources(images: Path, channels: Sequence[str]) -> tuple[Source, ...]:
+    """The cases in ``images`` in the order of their names.
+
+    Args:
+        images: a folder of image files or of DICOM series folders, one file, or one DICOM series folder.
+        channels: the model's. A single case without them is refused here, one among many when its turn comes.
+    """
+    if not images.exists():
+        raise InputError(f"{images}: no such file or folder; give the images to segment.")
+    if images.is_dir() and not _is_dicom_series(images):
+        sources = _grouped(_images_in(images))
+    else:
+        sources = [_single(images, channels)]
+    fitting = [source for source in sources if len(source.images) == len(channels)]
+    if not fitting:
+        sources[0].require_channels(channels)
+    return tuple(sorted(sources, key=lambda source: source.name))
+
+
+def _images_in(folder: Path) -> list[Path]:
+    """Image files and DICOM series folders; hidden names are files in the making."""
+    visible = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+    images = [path for path in visible if (image_suffix(path) if path.is_file() else _is_dicom_series(path))]
+    if images:
+        return images
+    nested = [name for name in _DATASET_IMAGES if (folder / name).is_dir()]
+    advice = f"did you mean {folder / nested[0]}?" if nested else "give the folder that holds them directly."
+    raise InputError(
+        f"{folder}: no image in it (files ending in {', '.join(SUFFIXES)}, or DICOM series folders); {advice}"
+    )
+
+
+def _grouped(images: Iterable[Path]) -> list[Source]:
+    """Cases from files; a four-digit ending is a channel only where there is a channel 0000."""
+    images = list(images)
+    first_channels = {_stem(image)[:-5] for image in images if _stem(image).endswith("_0000")}
+    cases: dict[str, list[Path]] = {}
+    for image in images:
+        match = _CHANNEL.fullmatch(_stem(image))
+        in_channels = match is not None and match["case"] in first_channels
+        cases.setdefault(match["case"] if match and in_channels else _stem(image), []).append(image)
+    for name, files in cases.items():
+        stems = [_stem(file) for file in files]
+        if len(set(stems)) < len(stems) or (name in stems and len(stems) > 1):
+            names = " and ".join(file.name for file in files[:2])
+            raise InputError(f"{files[0].parent}: {names} would both be predicted as {name}; keep one.")
+    return [Source(name, tuple(files), _ending(files[0])) for name, files in cases.items()]
+
+
+def _single(image: Path, channels: Sequence[str]) -> Source:
+    """One file with the other channels beside it, or one DICOM series."""
+    if image.is_dir():
+        folder = image.resolve()
+        return Source(folder.name or "series", (image,), _ending(image))
+    name = _stem(image).removesuffix("_0000")
+    if len(channels) == 1 or name == _stem(image):
+        return Source(name, (image,), _ending(image))
+    beside = [image.with_name(f"{name}_{i:04d}{image_suffix(image)}") for i in range(len(channels))]
+    return Source(name, tuple(path for path in beside if path.is_file()), _ending(image))
+
+
+def _stem(path: Path) -> str:
+    return path.name if path.is_dir() else strip_suffix(path)
+
+
+def _ending(image: Path) -> str:
+    """The input's own, except where that format holds no volume in one file."""
+    suffix = "" if image.is_dir() else image_suffix(image)
+    return {"": ".nii.gz", ".mhd": ".mha"}.get(suffix, suffix)
+
+
+def _is_dicom_series(folder: Path) -> bool:
+    """Whether the first file of a folder that could be a DICOM slice is one."""
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if path.is_file() and not path.name.startswith(".") and not image_suffix(path):
+            if path.suffix.lower() in (".dcm", ".ima"):
+                return True
+            with open(path, "rb") as stream:
+                if stream.read(132)[128:] == b"DICM":
+                    return True
+    return False
