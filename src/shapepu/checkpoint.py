@@ -1,0 +1,48 @@
+"""What a run needs to go on as if it had not stopped, in one file that is whole or absent.
+
+The file is read with ``weights_only``: tensors, numbers and plain containers, never code.
+"""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from shapepu.errors import InputError
+from shapepu.files import atomic_path
+
+FORMAT = 1
+
+
+def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
+    """Write ``state`` to ``path``; a reader sees the old file or the new one, never half of one."""
+    with atomic_path(path) as temporary:
+        torch.save({"format": FORMAT, **state}, temporary)
+
+
+def load_checkpoint(path: Path) -> dict[str, Any]:
+    """The state saved at ``path``, on the CPU."""
+    if not path.is_file():
+        raise InputError(f"{path}: no checkpoint there; is this the folder of a run that was started?")
+    try:
+        state = torch.load(path, map_location="cpu", weights_only=True)
+    except (RuntimeError, pickle.UnpicklingError, EOFError, ValueError, KeyError, OSError) as error:
+        raise InputError(
+            f"{path}: not a checkpoint of shapepu, or damaged ({_first_line(error)}); nothing in it was "
+            "executed. Start the run again in a new folder."
+        ) from error
+    if not isinstance(state, dict) or "format" not in state:
+        raise InputError(f"{path}: a file of another program, not a checkpoint of shapepu.")
+    if state["format"] != FORMAT:
+        raise InputError(
+            f"{path}: checkpoint format {state['format']}, but this version reads {FORMAT}; "
+            "resume with the version that wrote it (see config.yaml)."
+        )
+    return state
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:120]

@@ -1,0 +1,119 @@
+"""From the slice store to augmented batches on the device: the one data path of every method."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shapepu.data.augment import Augmentation, AugmentParameters, apply_intensity, apply_spatial, draw, identity
+from shapepu.data.store import SliceStore
+from shapepu.labels import OUTSIDE
+from shapepu.methods.base import Batch, Supervision
+
+
+@dataclass(frozen=True)
+class BatchSource:
+    """Training slices, and how they become batches.
+
+    Args:
+        store: the training slices.
+        unpaired: slices of other patients whose masks (not images) may be used, or None.
+        needs: what the method declared; nothing else is handed over.
+        augmentation: how patches vary.
+        patch: size of a training patch, (H, W).
+        batch_size: images a step.
+        padding: ``unlabelled`` leaves what lies beyond an image out of every loss; ``background`` calls it
+            background, as the paper's code does.
+        device: where batches are made.
+    """
+
+    store: SliceStore
+    needs: frozenset[Supervision]
+    augmentation: Augmentation
+    patch: tuple[int, int]
+    batch_size: int
+    padding: str
+    device: torch.device
+    unpaired: SliceStore | None = None
+
+    def __len__(self) -> int:
+        return len(self.store)
+
+    @property
+    def classes(self) -> int:
+        return self.store.labels_set.count
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """One pass over the slices, rounded to full batches, so that every step weighs the same."""
+        return max(1, round(len(self.store) / self.batch_size))
+
+    def epoch(self, generator: torch.Generator) -> Iterator[Batch]:
+        """One pass in a random order; every draw comes from ``generator``."""
+        order = _shuffled(len(self.store), self.steps_per_epoch * self.batch_size, generator)
+        for chosen in order.split(self.batch_size):
+            yield self._batch(chosen, self._draw(generator), generator)
+
+    def plain_batches(
+        self, size: int, *, limit: int | None = None, generator: torch.Generator | None = None
+    ) -> Iterator[Batch]:
+        """The slices without augmentation, in order, or ``limit`` of them drawn by ``generator``."""
+        generator = generator or torch.Generator()
+        if limit is None or limit >= len(self.store):
+            order = torch.arange(len(self.store))
+        else:
+            order = torch.randperm(len(self.store), generator=generator)[:limit].sort().values
+        for chosen in order.split(size):
+            yield self._batch(chosen, identity(len(chosen), self.device), generator)
+
+    def _draw(self, generator: torch.Generator) -> AugmentParameters:
+        return draw(self.augmentation, self.batch_size, generator, self.patch, self.device)
+
+    def _batch(self, chosen: Tensor, parameters: AugmentParameters, generator: torch.Generator) -> Batch:
+        indices = chosen.numpy()
+        images = self._fetch(self.store.images, indices).float()
+        label_maps = [self._fetch(self.store.labels, indices)]
+        if "masks" in self.needs:
+            assert self.store.masks is not None, "checked before training starts"
+            label_maps.append(self._fetch(self.store.masks, indices))
+        images, label_maps = apply_spatial(images, label_maps, parameters, self.patch)
+        images = apply_intensity(images, parameters)
+        label_maps = [self._fill_border(labels) for labels in label_maps]
+        return Batch(
+            images=images.contiguous(memory_format=torch.channels_last),
+            labels=label_maps[0],
+            classes=self.classes,
+            slices=chosen.to(self.device),
+            generator=generator,
+            masks=label_maps[1] if len(label_maps) > 1 else None,
+            unpaired_masks=self._unpaired_masks(generator),
+        )
+
+    def _unpaired_masks(self, generator: torch.Generator) -> Tensor | None:
+        """Augmented masks of other patients; their images are never read."""
+        if "unpaired masks" not in self.needs:
+            return None
+        assert self.unpaired is not None and self.unpaired.masks is not None, "checked before training starts"
+        chosen = torch.randint(len(self.unpaired), (self.batch_size,), generator=generator)
+        masks = self._fetch(self.unpaired.masks, chosen.numpy())
+        nothing = torch.zeros(self.batch_size, 1, *masks.shape[1:], device=self.device)
+        _, [masks] = apply_spatial(nothing, [masks], self._draw(generator), self.patch)
+        return torch.where(masks < self.classes, masks, 0)
+
+    def _fill_border(self, labels: Tensor) -> Tensor:
+        if self.padding == "background":
+            return torch.where(labels == OUTSIDE, 0, labels)
+        return labels
+
+    def _fetch(self, array: np.ndarray, indices: np.ndarray) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(array[indices])).to(self.device)
+
+
+def _shuffled(count: int, length: int, generator: torch.Generator) -> Tensor:
+    """``length`` indices below ``count``: permutations laid end to end, so that none is drawn twice as often."""
+    passes = -(-length // count)
+    return torch.cat([torch.randperm(count, generator=generator) for _ in range(passes)])[:length]

@@ -1,0 +1,191 @@
+"""ShapePU: mixture ratios by EM, the negative loss they allow, and consistency under cutout, turns and flips."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from shapepu.errors import InputError
+from shapepu.losses.consistency import global_consistency
+from shapepu.losses.negative import negative_loss, rule_out, rule_out_below
+from shapepu.losses.partial_ce import partial_cross_entropy
+from shapepu.methods.base import Batch, EpochStart, Method, NetworkBuilder, Task
+from shapepu.mixture import PosteriorHistogram, fit
+from shapepu.views import ViewSettings, draw_view
+
+
+@dataclass(frozen=True)
+class ShapePUConfig:
+    """The switches of the paper's Table 1 and the weights of Eq. (5).
+
+    Args:
+        positive: L+, cross-entropy on scribble pixels.
+        cutout: cut a square out of the second view.
+        negative: L-, the negative loss.
+        consistency: L_global, global consistency.
+        negative_weight: lambda_1.
+        consistency_weight: lambda_2.
+        negative_form: ``per-class`` is Eq. (2); ``joint`` is the form of the authors' code.
+        view: the second view; its cut applies while ``cutout`` is on.
+        pool: whose posteriors EM sees: those of the ``batch``, or those of the averaged network on the training
+            slices before each ``epoch``.
+        pool_slices: training slices drawn for an ``epoch`` pool; 0 takes all.
+        ranking: which unlabelled pixels count as the highest alpha_j share: the highest of the ``batch``, or
+            those above that share of the ``epoch`` pool, so that a slice without a heart keeps no positives.
+        warmup_epochs: L- waits for this many epochs,
+        warmup_share: and for this share of the run,
+        readiness: and, with an ``epoch`` pool, until no foreground ratio changed by more than this, relatively,
+            between two epochs and each class is found on most of its scribble pixels; 0 does not wait.
+    """
+
+    positive: bool = True
+    cutout: bool = True
+    negative: bool = True
+    consistency: bool = True
+    negative_weight: float = 1.0
+    consistency_weight: float = 0.05
+    negative_form: Literal["per-class", "joint"] = "per-class"
+    view: ViewSettings = field(default_factory=ViewSettings)
+    pool: Literal["batch", "epoch"] = "batch"
+    pool_slices: int = 0
+    ranking: Literal["batch", "pool"] = "batch"
+    warmup_epochs: int = 100
+    warmup_share: float = 0.0
+    readiness: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not (self.positive or self.negative or self.consistency):
+            raise InputError("shapepu: all losses are switched off; leave at least --shapepu.positive on.")
+        if self.ranking == "pool" and self.pool == "batch":
+            raise InputError("shapepu.ranking: 'pool' needs --shapepu.pool epoch.")
+
+
+FAST = ShapePUConfig(
+    pool="epoch",
+    pool_slices=96,
+    ranking="pool",
+    warmup_epochs=5,
+    warmup_share=0.3,
+    readiness=0.25,
+)
+"""For short schedules: a pooled, steadier estimate, and no negative loss before it can be trusted."""
+
+RECALL_FOR_READINESS = 0.7
+"""A class that is missed on its own scribbles has posteriors that say nothing of its share."""
+
+
+class ShapePU(Method):
+    """Shape-constrained positive-unlabelled learning (Zhang and Zhuang, MICCAI 2022).
+
+    Departs from the paper: the losses are means over their pixels, not sums, so that lambda means the same for
+    any patch, batch and scribble density.
+    """
+
+    Config = ShapePUConfig
+    ratios: Tensor
+    log_thresholds: Tensor
+    label_shares: Tensor
+    active: Tensor
+
+    def __init__(self, config: ShapePUConfig, task: Task, build_network: NetworkBuilder) -> None:
+        super().__init__(config, task, build_network)
+        shares = torch.tensor(task.label_shares, dtype=torch.float64)
+        self.register_buffer("label_shares", shares)
+        self.register_buffer("ratios", shares.clone())
+        self.register_buffer("log_thresholds", torch.full((task.classes,), -torch.inf, dtype=torch.float64))
+        self.register_buffer("active", torch.tensor(False))
+
+    def losses(self, batch: Batch) -> dict[str, Tensor]:
+        config: ShapePUConfig = self.config
+        log_probs = self.log_probs(batch.images)
+        supervised = [(log_probs, batch.labels, batch.labelled)]
+        terms: dict[str, Tensor] = {}
+        if config.cutout or config.consistency:
+            view = draw_view(
+                len(batch.images),
+                tuple(batch.images.shape[-2:]),
+                config.view if config.cutout else config.view.without_cut(),
+                batch.generator,
+                batch.images.device,
+            )
+            seen_labels = view.labels(batch.labels, unlabelled=batch.classes)
+            seen_log_probs = self.log_probs(view.images(batch.images))
+            supervised.append((seen_log_probs, seen_labels, seen_labels < batch.classes))
+            if config.consistency:
+                expected, valid = view.probs(log_probs.exp())
+                terms["consistency"] = config.consistency_weight * global_consistency(
+                    expected, seen_log_probs.exp(), valid
+                )
+        if config.positive:
+            terms["positive"] = partial_cross_entropy(*(torch.cat(parts) for parts in zip(*supervised, strict=True)))
+        if config.negative:
+            terms["negative"] = config.negative_weight * self.negative(log_probs, batch.unlabelled)
+        return terms
+
+    def negative(self, log_probs: Tensor, unlabelled: Tensor) -> Tensor:
+        """L- on one batch; 0 while it waits."""
+        if not self.active:
+            return log_probs.new_zeros(())
+        with torch.no_grad():
+            if self.config.pool == "batch":
+                pixels = log_probs.movedim(1, -1)[unlabelled]
+                self.ratios.copy_(fit(pixels, self.label_shares, tolerance=1e-4, max_iterations=100).ratios)
+            if self.config.ranking == "pool":
+                ruled_out = rule_out_below(log_probs, unlabelled, self.log_thresholds)
+            else:
+                ruled_out = rule_out(log_probs, unlabelled, self.ratios)
+        return negative_loss(log_probs, ruled_out, form=self.config.negative_form)
+
+    def before_epoch(self, start: EpochStart) -> None:
+        config: ShapePUConfig = self.config
+        if not config.negative:
+            return
+        warm = start.epoch >= config.warmup_epochs and start.progress >= config.warmup_share
+        if config.pool == "batch":
+            self.active.fill_(warm)
+            return
+        # One estimate before the warm-up ends, so that the first to be used can be compared with it.
+        soon = start.epoch + 2 >= config.warmup_epochs and start.progress >= 0.8 * config.warmup_share
+        if warm or soon:
+            steady = self._estimate(start)
+            self.active.fill_(bool(self.active) or (warm and steady))
+
+    def _estimate(self, start: EpochStart) -> bool:
+        """EM over the averaged network's posteriors; whether the estimate can be trusted."""
+        classes = self.task.classes
+        pool = PosteriorHistogram(classes, device=self.ratios.device)
+        hits = torch.zeros(classes, dtype=torch.float64, device=self.ratios.device)
+        seen = torch.zeros_like(hits)
+        limit = self.config.pool_slices or None
+        for batch in start.data.plain_batches(16, limit=limit, generator=start.generator):
+            log_probs = start.teacher(batch.images).clamp(min=1e-30).log()
+            pool.add(log_probs.movedim(1, -1)[batch.unlabelled])
+            labels = batch.labels[batch.labelled].long()
+            right = log_probs.argmax(dim=1)[batch.labelled] == labels
+            seen += torch.bincount(labels, minlength=classes)
+            hits += torch.bincount(labels[right], minlength=classes)
+        state = fit(pool.log_probs, self.label_shares, weights=pool.weights, tolerance=1e-6, max_iterations=500)
+        steady = self._is_steady(state.ratios) and bool((hits >= RECALL_FOR_READINESS * seen).all())
+        self.ratios.copy_(state.ratios)
+        self.log_thresholds.copy_(pool.thresholds(state.ratios))
+        return steady or not self.config.readiness
+
+    def _is_steady(self, ratios: Tensor) -> bool:
+        present = self.label_shares[1:] > 0
+        before, now = self.ratios[1:][present], ratios[1:][present]
+        return bool(((now > 0) & ((now - before).abs() <= self.config.readiness * before)).all())
+
+    def report(self) -> dict[str, float]:
+        if not self.config.negative:
+            return {}
+        ratios = {f"ratio.{label}": float(ratio) for label, ratio in enumerate(self.ratios)}
+        return {**ratios, "negative_active": float(self.active)}
+
+
+def ablation(number: int) -> Any:
+    """Row #1 to #4 of the paper's Table 1, as settings of :class:`ShapePU`."""
+    cutout, negative = {1: (False, False), 2: (True, False), 3: (False, True), 4: (True, True)}[number]
+    return ShapePUConfig(cutout=cutout, negative=negative, consistency=False)

@@ -1,0 +1,131 @@
+"""From a folder to everything a run needs: cases, plan, slice stores, and a check of the supervision."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from shapepu.configuration import to_plain
+from shapepu.data.case import Case, Dataset
+from shapepu.data.preprocess import plan
+from shapepu.data.store import SliceStore, open_store
+from shapepu.data.volumes import read_header
+from shapepu.errors import InputError
+from shapepu.methods import Task, find_method
+from shapepu.methods.base import Supervision
+from shapepu.settings import TrainSettings
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """What training starts from: settings with nothing left to plan, and the stores they lead to."""
+
+    settings: TrainSettings
+    dataset: Dataset
+    train: SliceStore
+    validation: SliceStore | None
+    unpaired: SliceStore | None
+    task: Task
+
+    def describe(self) -> dict[str, Any]:
+        """Scribble coverage of each training case, for the report."""
+        counts = np.stack([self.train.labelled_counts_of(i) for i in range(len(self.train.cases))])
+        names = self.dataset.labels.names
+        return {
+            "cases": [
+                {
+                    "name": case.name,
+                    "group": case.group,
+                    "split": case.split,
+                    "slices": len(self.train.slices_of(i)),
+                    "labelled": dict(zip(names, map(int, counts[i]), strict=True)),
+                    "pixels": self.train.pixels_of(i),
+                }
+                for i, case in enumerate(self.train.cases)
+            ]
+        }
+
+
+def prepare(
+    dataset: Dataset, settings: TrainSettings, cache: Path | None = None, *, quiet: bool = False
+) -> Prepared:
+    """Check that ``dataset`` has what the method needs, plan, and open the slice stores."""
+    needs = find_method(settings.method).needs
+    training_cases = cases_to_learn_from(dataset, needs)
+    headers = [read_header(case.images[0]) for case in training_cases]
+    settings = replace(settings, preprocessing=plan(headers, settings.preprocessing))
+
+    def store(cases: tuple[Case, ...], *, masks: bool) -> SliceStore:
+        return open_store(cases, dataset.labels, settings.preprocessing, cache, want_masks=masks, quiet=quiet)
+
+    train = store(training_cases, masks=bool(needs & {"masks", "true ratios"}))
+    validation_cases = tuple(case for case in dataset.split("val") if case.mask is not None)
+    unpaired = store(dataset.split("unpaired"), masks=True) if "unpaired masks" in needs else None
+    return Prepared(
+        settings=settings,
+        dataset=dataset,
+        train=train,
+        validation=store(validation_cases, masks=True) if validation_cases else None,
+        unpaired=unpaired,
+        task=make_task(dataset, train, needs),
+    )
+
+
+def make_task(dataset: Dataset, train: SliceStore, needs: frozenset[Supervision]) -> Task:
+    """What the method is told about the data; the true ratios only if it declared them."""
+    counts = train.labelled_counts.astype(float)
+    shares = counts / max(counts.sum(), 1.0)
+    return Task(
+        classes=dataset.labels.count,
+        channels=len(dataset.channels),
+        label_shares=tuple(float(share) for share in shares),
+        true_ratios=tuple(float(r) for r in train.true_ratios()) if "true ratios" in needs else None,
+        training_slices=len(train),
+    )
+
+
+def cases_to_learn_from(dataset: Dataset, needs: frozenset[Supervision]) -> tuple[Case, ...]:
+    """The training cases that carry what the method declares; an error names what would provide it."""
+    cases = dataset.split("train")
+    if not cases:
+        raise InputError(f"{dataset.root}: no training case in it; `shapepu check {dataset.root}` lists all.")
+    if "scribbles" in needs:
+        cases = tuple(case for case in cases if case.scribble is not None)
+        if not cases:
+            raise InputError(
+                f"{dataset.root}: no training case has a scribble; draw some, make them from masks with "
+                "`shapepu scribble`, or train on dense masks with --method full."
+            )
+    if needs & {"masks", "true ratios"}:
+        cases = tuple(case for case in cases if case.mask is not None)
+        if not cases:
+            raise InputError(
+                f"{dataset.root}: the method needs dense masks of the training cases and there are none; "
+                "add them (a masks/ folder, or *_gt files) or take a method that learns from scribbles."
+            )
+    if "unpaired masks" in needs and not dataset.split("unpaired"):
+        raise InputError(
+            f"{dataset.root}: the method needs dense masks of other patients and none are declared; name them "
+            'under "unpaired_masks" (or "unpaired") in a splits file and give it with --splits.'
+        )
+    return cases
+
+
+def describe_data(dataset: Dataset, prepared_train: SliceStore) -> dict[str, Any]:
+    """The ``data`` section of ``config.yaml``."""
+    return {
+        "path": str(dataset.root.resolve()),
+        "name": dataset.name,
+        "layout": dataset.layout,
+        "labels": dataset.labels.as_dict(),
+        "channels": list(dataset.channels),
+        "cases": {
+            "train": [case.name for case in prepared_train.cases],
+            "val": [case.name for case in dataset.split("val")],
+            "unpaired": [case.name for case in dataset.split("unpaired")],
+        },
+        "plan": to_plain(prepared_train.preprocessing),
+    }

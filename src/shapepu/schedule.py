@@ -1,0 +1,46 @@
+"""How far a run has come, by epochs or by minutes, and the learning rate that goes with it."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Budget:
+    """When a run ends: after ``epochs`` or after ``minutes``, whichever comes first."""
+
+    epochs: int | None
+    minutes: float | None
+
+    def progress(self, steps: int, steps_per_epoch: int, seconds: float) -> float:
+        """The share of the run that is done, from 0 to 1."""
+        by_epochs = steps / (self.epochs * steps_per_epoch) if self.epochs else 0.0
+        by_minutes = seconds / (60 * self.minutes) if self.minutes else 0.0
+        return min(1.0, max(by_epochs, by_minutes))
+
+    def seconds_left(self, progress: float, seconds: float) -> float:
+        """An estimate, for a person who waits."""
+        return seconds * (1 - progress) / progress if progress > 0 else math.inf
+
+
+class Stopwatch:
+    """Training time that goes on where an interrupted run stopped."""
+
+    def __init__(self, spent_seconds: float = 0.0) -> None:
+        self._started = time.monotonic() - spent_seconds
+
+    @property
+    def seconds(self) -> float:
+        return time.monotonic() - self._started
+
+
+def learning_rate_factor(progress: float, schedule: str, warmup_share: float) -> float:
+    """What the highest learning rate is multiplied by: a linear rise, then a cosine to zero or a constant."""
+    if progress < warmup_share:
+        return max(progress / warmup_share, 0.01)
+    if schedule == "constant":
+        return 1.0
+    after_warmup = (progress - warmup_share) / (1 - warmup_share)
+    return 0.5 * (1 + math.cos(math.pi * min(after_warmup, 1.0)))

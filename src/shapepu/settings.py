@@ -1,0 +1,170 @@
+"""Everything a run can be told, and the recipes: named starting points that change only some of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from shapepu.configuration import from_plain, to_plain
+from shapepu.data.augment import Augmentation
+from shapepu.data.preprocess import Preprocessing
+from shapepu.errors import InputError, unknown_name
+from shapepu.methods import find_method
+from shapepu.networks import find_network
+
+
+@dataclass(frozen=True)
+class Optimisation:
+    """How weights follow gradients.
+
+    Args:
+        optimiser: ``adamw`` or ``adam`` (without decay).
+        learning_rate: at its highest.
+        schedule: ``cosine`` falls to zero over the run; ``constant`` does not.
+        warmup_share: the share of the run over which the learning rate rises from zero.
+        weight_decay: of AdamW.
+        clip_norm: gradients of a parameter group are scaled down to this norm; 0 leaves them.
+        average: decay of the running average of the weights, which is what predicts; 0 predicts with the
+            last weights.
+        batch_size: images a step.
+    """
+
+    optimiser: Literal["adamw", "adam"] = "adamw"
+    learning_rate: float = 1e-3
+    schedule: Literal["cosine", "constant"] = "cosine"
+    warmup_share: float = 0.02
+    weight_decay: float = 1e-2
+    clip_norm: float = 10.0
+    average: float = 0.99
+    batch_size: int = 16
+
+    def __post_init__(self) -> None:
+        for name, right in {
+            "learning_rate": self.learning_rate > 0,
+            "warmup_share": 0 <= self.warmup_share < 1,
+            "weight_decay": self.weight_decay >= 0,
+            "clip_norm": self.clip_norm >= 0,
+            "average": 0 <= self.average < 1,
+            "batch_size": self.batch_size >= 1,
+        }.items():
+            if not right:
+                raise InputError(f"optimisation.{name}: {getattr(self, name)} is out of range; choose another.")
+
+
+@dataclass(frozen=True)
+class TrainSettings:
+    """A complete description of a training run, apart from the data.
+
+    Args:
+        recipe: the named starting point these settings came from.
+        method: a name in the registry of methods.
+        method_options: the method's own options.
+        network: a name in the registry of networks.
+        network_options: the network's own options.
+        preprocessing: spacing, patch, intensities.
+        augmentation: how training patches vary.
+        optimisation: optimiser, schedule, batch size.
+        epochs: passes over the training slices; None when ``minutes`` ends the run.
+        minutes: wall-clock length of the run; None when ``epochs`` ends it.
+        seed: of every random draw.
+        precision: ``bf16`` computes networks in bfloat16 and losses in float32.
+        device: ``auto`` takes a GPU when there is one.
+        validation_share: validation may take up to this share of the time; the last epoch is always scored.
+    """
+
+    recipe: str = "fast"
+    method: str = "shapepu"
+    method_options: Any = None
+    network: str = "fast"
+    network_options: Any = None
+    preprocessing: Preprocessing = field(default_factory=Preprocessing)
+    augmentation: Augmentation = field(default_factory=Augmentation)
+    optimisation: Optimisation = field(default_factory=Optimisation)
+    epochs: int | None = None
+    minutes: float | None = None
+    seed: int = 0
+    precision: Literal["bf16", "fp32"] = "bf16"
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    validation_share: float = 0.05
+
+    def __post_init__(self) -> None:
+        if self.method_options is None:
+            object.__setattr__(self, "method_options", find_method(self.method).options(self.recipe))
+        if self.network_options is None:
+            object.__setattr__(self, "network_options", find_network(self.network).config())
+        if self.epochs is not None and self.epochs < 1:
+            raise InputError(f"epochs: expected at least 1, got {self.epochs}.")
+        if self.minutes is not None and not self.minutes > 0:
+            raise InputError(f"minutes: expected more than 0, got {self.minutes}.")
+        if self.epochs is None and self.minutes is None:
+            raise InputError("a run needs an end: give epochs or minutes.")
+
+    def to_plain(self) -> dict[str, Any]:
+        """As written to ``config.yaml``."""
+        return to_plain(self)
+
+    @classmethod
+    def from_plain(cls, plain: Any, where: str = "config") -> TrainSettings:
+        """From ``config.yaml``; unknown names and ill-typed values are named."""
+        if not isinstance(plain, dict) or "method" not in plain or "network" not in plain:
+            raise InputError(f"{where}: expected the settings of a run with 'method' and 'network'.")
+        plain = dict(plain)
+        for kind, find in (("method", find_method), ("network", find_network)):
+            config = find(plain[kind]).config
+            options = plain.get(f"{kind}_options")
+            plain[f"{kind}_options"] = from_plain(config, options or {}, f"{where}.{kind}_options")
+        return from_plain(cls, plain, where)
+
+
+def fast(method: str) -> TrainSettings:
+    """What measures best on two CPU cores or one GPU in a short time; docs/decisions/recipe.md says why."""
+    return TrainSettings(recipe="fast", method=method, minutes=15.0)
+
+
+def paper(method: str) -> TrainSettings:
+    """The paper's section 3.1, to the letter; on two CPU cores this takes weeks."""
+    return TrainSettings(
+        recipe="paper",
+        method=method,
+        network="unet",
+        preprocessing=Preprocessing(spacing_mm=(1.37, 1.37), patch=(212, 212), canvas_margin=1.0),
+        augmentation=Augmentation(
+            scale=(1.0, 1.0),
+            stretch=1.0,
+            shift=0.0,
+            contrast=(1.0, 1.0),
+            gamma=(1.0, 1.0),
+            brightness=0.0,
+            noise=0.0,
+        ),
+        optimisation=Optimisation(
+            optimiser="adam",
+            learning_rate=1e-4,
+            schedule="constant",
+            warmup_share=0.0,
+            weight_decay=0.0,
+            clip_norm=0.0,
+            average=0.0,
+        ),
+        epochs=1000,
+        precision="fp32",
+    )
+
+
+RECIPES: dict[str, Callable[[str], TrainSettings]] = {"fast": fast, "paper": paper}
+
+
+def settings_for(recipe: str, method: str) -> TrainSettings:
+    """The settings of ``recipe`` for ``method``; unknown names list the known ones."""
+    if recipe not in RECIPES:
+        raise unknown_name("recipe", recipe, tuple(RECIPES))
+    find_method(method)
+    return RECIPES[recipe](method)
+
+
+def with_budget(settings: TrainSettings, epochs: int | None, minutes: float | None) -> TrainSettings:
+    """The same settings, ending where the user says; a recipe's own end holds only when nothing is said."""
+    if epochs is None and minutes is None:
+        return settings
+    return replace(settings, epochs=epochs, minutes=minutes)

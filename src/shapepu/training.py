@@ -1,0 +1,316 @@
+"""The only training loop. It never asks which method it runs.
+
+A checkpoint is written after every epoch; whatever happens between two of them, resuming gives the weights of
+the run that was not interrupted, bit for bit on one CPU when epochs (not minutes) end the run.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from lightning_fabric import Fabric
+from lightning_fabric.wrappers import is_wrapped
+from torch import Tensor
+from tqdm import tqdm
+
+from shapepu.averaging import WeightAverage
+from shapepu.checkpoint import load_checkpoint, save_checkpoint
+from shapepu.data.batches import BatchSource
+from shapepu.data.store import SliceStore
+from shapepu.errors import InputError
+from shapepu.methods.base import EpochStart, Method
+from shapepu.runfolder import RunFolder
+from shapepu.schedule import Budget, Stopwatch, learning_rate_factor
+from shapepu.settings import Optimisation, TrainSettings
+from shapepu.validation import validation_dice
+
+SECONDS_BETWEEN_PICTURES = 60
+SECONDS_BETWEEN_LINES = 5
+
+
+@dataclass
+class TrainingState:
+    """Everything that changes while training, and so everything a checkpoint holds."""
+
+    method: Method
+    average: WeightAverage
+    optimisers: dict[str, torch.optim.Optimizer]
+    generator: torch.Generator
+    epoch: int = 0
+    step: int = 0
+    seconds: float = 0.0
+    validation_seconds: float = 0.0
+    rows: list[dict[str, float | int | None]] = field(default_factory=list)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "method": self.method.state_dict(),
+            "average": self.average.state_dict(),
+            "optimisers": {name: o.state_dict() for name, o in self.optimisers.items()},
+            "generator": self.generator.get_state(),
+            "torch_rng": torch.get_rng_state(),
+            "epoch": self.epoch,
+            "step": self.step,
+            "seconds": self.seconds,
+            "validation_seconds": self.validation_seconds,
+            "rows": self.rows,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for each in (self.method, self.average.method):
+            unwrap_networks(each)
+        self.method.load_state_dict(state["method"])
+        self.average.load_state_dict(state["average"])
+        for name, optimiser in self.optimisers.items():
+            optimiser.load_state_dict(state["optimisers"][name])
+        self.generator.set_state(state["generator"])
+        torch.set_rng_state(state["torch_rng"])
+        for name in ("epoch", "step", "seconds", "validation_seconds", "rows"):
+            setattr(self, name, state[name])
+
+
+class Trainer:
+    """One run: its state, its data and its folder.
+
+    Args:
+        settings: resolved settings.
+        method: on the CPU, with initial weights.
+        batches: the training slices.
+        run: where metrics, log and checkpoint go.
+        validation: slices with dense masks to report on, or None.
+    """
+
+    def __init__(
+        self,
+        settings: TrainSettings,
+        method: Method,
+        batches: BatchSource,
+        run: RunFolder,
+        validation: SliceStore | None = None,
+    ) -> None:
+        self.settings, self.batches, self.run, self.validation = settings, batches, run, validation
+        self.budget = Budget(settings.epochs, settings.minutes)
+        self.fabric = make_fabric(settings)
+        method.to(self.fabric.device, memory_format=torch.channels_last)
+        average = WeightAverage(method, settings.optimisation.average)
+        for each in (method, average.method):  # the average predicts in the precision that is trained
+            wrap_networks(self.fabric, each)
+        optimisers = {
+            name: self.fabric.setup_optimizers(make_optimiser(group, settings.optimisation))
+            for name, group in method.parameter_groups().items()
+        }
+        generator = torch.Generator().manual_seed(settings.seed)
+        self.state = TrainingState(method, average, optimisers, generator)
+        self._last_picture = self._last_line = -math.inf
+
+    def resume(self) -> None:
+        """Go on from the run's last checkpoint."""
+        state = load_checkpoint(self.run.checkpoint)
+        try:
+            self.state.load_state_dict(state)
+        except (RuntimeError, KeyError, ValueError, TypeError) as error:
+            raise InputError(
+                f"{self.run.checkpoint}: does not fit the settings in {self.run.config}; was either edited?"
+            ) from error
+        for each in (self.state.method, self.state.average.method):
+            wrap_networks(self.fabric, each)
+        self.run.say(f"resuming after epoch {self.state.epoch}")
+
+    def fit(self) -> Method:
+        """Train to the end of the budget and return the method with averaged weights."""
+        state, watch = self.state, Stopwatch(self.state.seconds)
+        bar = tqdm(
+            total=1000,
+            desc="training",
+            disable=self.run.quiet or not _at_terminal(),
+            bar_format="{desc} {percentage:3.0f}%|{bar}| {elapsed}<{remaining}{postfix}",
+            leave=False,
+        )
+        with bar:
+            while self.progress(watch.seconds) < 1:
+                self._one_epoch(watch)
+                bar.n = round(1000 * self.progress(watch.seconds))
+                bar.set_postfix_str(self._summary(watch.seconds), refresh=True)
+        self.draw_progress()
+        return unwrap_networks(state.average.method)
+
+    def progress(self, seconds: float) -> float:
+        return self.budget.progress(self.state.step, self.batches.steps_per_epoch, seconds)
+
+    def _one_epoch(self, watch: Stopwatch) -> None:
+        state, started = self.state, watch.seconds
+        state.method.before_epoch(
+            EpochStart(
+                epoch=state.epoch,
+                progress=self.progress(started),
+                data=self.batches,
+                teacher=state.average.predict,
+                generator=state.generator,
+            )
+        )
+        losses, images = self._steps(watch)
+        state.epoch += 1
+        row: dict[str, float | int | None] = {
+            "epoch": state.epoch,
+            "step": state.step,
+            "minutes": watch.seconds / 60,
+            "learning_rate": self._learning_rate(),
+            "images_per_second": images / (watch.seconds - started),
+            **losses,
+            **state.method.report(),
+            **self._validate(watch),
+        }
+        state.rows.append(row)
+        state.seconds = watch.seconds
+        save_checkpoint(self.run.checkpoint, state.state_dict())
+        self.run.write_metrics(state.rows)
+        self._tell(watch.seconds)
+
+    def _steps(self, watch: Stopwatch) -> tuple[dict[str, float], int]:
+        """One pass over the data; the mean of each loss, and how many images were seen."""
+        state, sums, steps, images = self.state, {}, 0, 0  # type: ignore[var-annotated]
+        state.method.train()
+        for batch in self.batches.epoch(state.generator):
+            progress = self.progress(watch.seconds)
+            if progress >= 1 and steps:
+                break
+            self._set_learning_rate(progress)
+            terms = state.method.step(batch, self._optimise)
+            state.average.update(state.method)
+            state.step += 1
+            steps += 1
+            images += len(batch.images)
+            for name, term in terms.items():
+                sums[name] = sums.get(name, 0.0) + term.detach()
+        means = {f"loss.{name}": float(total) / steps for name, total in sums.items()}
+        return _checked({"loss": sum(means.values()), **means}, state.epoch), images
+
+    def _optimise(self, group: str, loss: Tensor) -> None:
+        optimiser = self.state.optimisers[group]
+        optimiser.zero_grad(set_to_none=True)
+        self.fabric.backward(loss)
+        if self.settings.optimisation.clip_norm:
+            self.fabric.clip_gradients(
+                self.state.method,
+                optimiser,
+                max_norm=self.settings.optimisation.clip_norm,
+                error_if_nonfinite=False,
+            )
+        optimiser.step()
+
+    def _set_learning_rate(self, progress: float) -> None:
+        chosen = self.settings.optimisation
+        factor = learning_rate_factor(progress, chosen.schedule, chosen.warmup_share)
+        for optimiser in self.state.optimisers.values():
+            for group in optimiser.param_groups:
+                group["lr"] = factor * chosen.learning_rate
+
+    def _learning_rate(self) -> float:
+        return next(iter(self.state.optimisers.values())).param_groups[0]["lr"]
+
+    def _validate(self, watch: Stopwatch) -> Mapping[str, float]:
+        """Dice on the validation masks, when there are any and the share of time set aside allows it."""
+        state = self.state
+        allowed = self.settings.validation_share * watch.seconds
+        due = state.validation_seconds <= allowed or self.progress(watch.seconds) >= 1
+        if self.validation is None or not due:
+            return {}
+        started = watch.seconds
+        scores = validation_dice(
+            state.average.predict, self.validation, self.fabric.device, self.batches.batch_size
+        )
+        state.validation_seconds += watch.seconds - started
+        return {f"validation.{name}": value for name, value in scores.items()}
+
+    def _tell(self, seconds: float) -> None:
+        """A line in the log for every epoch, and for a person without a progress bar every few seconds."""
+        line = f"epoch {self.state.epoch}: {self._summary(seconds)}"
+        last = self.progress(seconds) >= 1
+        if not _at_terminal() and (last or seconds - self._last_line > SECONDS_BETWEEN_LINES):
+            self._last_line = seconds
+            self.run.say(line)
+        else:
+            self.run.note(line)
+        if seconds - self._last_picture > SECONDS_BETWEEN_PICTURES:
+            self._last_picture = seconds
+            self.draw_progress()
+
+    def _summary(self, seconds: float) -> str:
+        row, progress = self.state.rows[-1], self.progress(seconds)
+        dice = [r["validation.dice"] for r in self.state.rows if r.get("validation.dice") is not None]
+        left = self.budget.seconds_left(progress, seconds)
+        parts = [
+            f"loss {row['loss']:.3f}",
+            *([f"validation Dice {dice[-1]:.3f}"] if dice else []),
+            f"{row['images_per_second']:.0f} images/s",
+            f"{100 * progress:.0f} %, {_duration(left)} left" if progress < 1 else "done",
+        ]
+        return ", ".join(parts)
+
+    def draw_progress(self) -> None:
+        """Redraw ``progress.png`` from ``metrics.csv``; a picture that fails must not end the run."""
+        from shapepu.evaluation.report.figures import plot_progress
+
+        try:
+            plot_progress(self.run.metrics, self.run.progress_picture)
+        except (ValueError, RuntimeError, OSError) as error:
+            self.run.note(f"progress.png was not drawn: {error}")
+
+
+def make_fabric(settings: TrainSettings) -> Fabric:
+    """Device and precision: losses stay in float32 either way."""
+    precision = {"bf16": "bf16-mixed", "fp32": "32-true"}[settings.precision]
+    if settings.device == "cuda" and not torch.cuda.is_available():
+        raise InputError("device: 'cuda' was asked for, but there is no usable GPU; take 'cpu' or 'auto'.")
+    return Fabric(accelerator=settings.device, devices=1, precision=precision)  # type: ignore[arg-type]
+
+
+def wrap_networks(fabric: Fabric, method: Method) -> None:
+    """Let Fabric run every child network, so that precision and device are its business alone."""
+    for name, module in list(method.named_children()):
+        if any(True for _ in module.parameters()):
+            setattr(method, name, fabric.setup_module(module, move_to_device=False))
+
+
+def unwrap_networks(method: Method) -> Method:
+    """The same method with plain networks: names of weights are then those of the method itself."""
+    for name, module in list(method.named_children()):
+        if is_wrapped(module):
+            setattr(method, name, module.module)
+    return method
+
+
+def make_optimiser(parameters: list[torch.nn.Parameter], chosen: Optimisation) -> torch.optim.Optimizer:
+    """The optimiser of one parameter group."""
+    if chosen.optimiser == "adam":
+        return torch.optim.Adam(parameters, lr=chosen.learning_rate)
+    return torch.optim.AdamW(
+        parameters, lr=chosen.learning_rate, weight_decay=chosen.weight_decay, fused=parameters[0].is_cpu or None
+    )
+
+
+def _checked(losses: dict[str, float], epoch: int) -> dict[str, float]:
+    broken = [name for name, value in losses.items() if not math.isfinite(value)]
+    if broken:
+        raise InputError(
+            f"{broken[-1]} became {losses[broken[-1]]} in epoch {epoch + 1}; resume with a lower learning rate "
+            "(--optimisation.learning-rate) or in fp32 (--precision fp32)."
+        )
+    return losses
+
+
+def _duration(seconds: float) -> str:
+    if not math.isfinite(seconds):
+        return "?"
+    return time.strftime("%H:%M:%S" if seconds >= 3600 else "%M:%S", time.gmtime(seconds))
+
+
+def _at_terminal() -> bool:
+    import sys
+
+    return sys.stderr.isatty()

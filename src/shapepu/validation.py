@@ -1,0 +1,44 @@
+"""Dice on dense validation masks while training goes on: to look at, never to train or to choose by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from shapepu.data.store import SliceStore
+from shapepu.labels import OUTSIDE
+
+
+def validation_dice(
+    predict: Callable[[Tensor], Tensor], store: SliceStore, device: torch.device, batch_size: int
+) -> dict[str, float]:
+    """Mean Dice over volumes for each structure and their average, on the training grid, without post-processing.
+
+    The scores of a finished run are taken on the native grid instead (see :mod:`shapepu.evaluation`); these
+    are cheap enough for every few epochs. A structure that neither has counts as 1, as it does there.
+    """
+    assert store.masks is not None, "called only where dense masks exist"
+    classes = store.labels_set.count
+    volumes = len(store.cases)
+    both, either = np.zeros((2, volumes, classes))
+    for start in range(0, len(store), batch_size):
+        images = torch.from_numpy(store.images[start : start + batch_size].astype(np.float32)).to(device)
+        predicted = predict(images).argmax(dim=1).cpu().numpy()
+        reference = np.asarray(store.masks[start : start + batch_size])
+        inside = reference != OUTSIDE
+        for row, case in enumerate(store.case_of_slice[start : start + batch_size]):
+            ours, theirs = predicted[row][inside[row]], reference[row][inside[row]]
+            either[case] += np.bincount(ours, minlength=classes) + _counts(theirs, classes)
+            both[case] += _counts(theirs[ours == theirs], classes)
+    dice = np.where(either > 0, 2 * both / np.maximum(either, 1), 1.0)[:, 1:].mean(axis=0)
+    scores = {"dice": float(dice.mean())}
+    return scores | {
+        f"dice.{name}": float(d) for name, d in zip(store.labels_set.foreground, dice, strict=True)
+    }
+
+
+def _counts(labels: np.ndarray, classes: int) -> np.ndarray:
+    return np.bincount(labels, minlength=classes)[:classes]
