@@ -1,0 +1,83 @@
+"""From a folder to a :class:`~shapepu.data.case.Dataset`: one file a layout, listed in :data:`LAYOUTS`.
+
+A layout is a module with ``recognises(root)``, ``read(root, labels, splits, fold)`` and ``LOOKS_LIKE``, a
+line for the person whose folder is recognised by none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from shapepu.data.case import Dataset
+from shapepu.data.readers import acdc, folder, mscmr, nnunet
+from shapepu.data.readers.listing import some
+from shapepu.data.readers.splits import apply_splits, with_validation
+from shapepu.errors import InputError, unknown_name
+from shapepu.labels import LabelSet
+
+__all__ = ["LAYOUTS", "Reader", "apply_splits", "read_dataset", "with_validation"]
+
+
+@dataclass(frozen=True)
+class Reader:
+    """How one layout is recognised and read.
+
+    Args:
+        recognises: whether a folder looks like this layout.
+        read: from root, labels, split file (None each: the layout's own) and fold to a data set.
+        looks_like: what such a folder holds, in a line.
+    """
+
+    recognises: Callable[[Path], bool]
+    read: Callable[[Path, LabelSet | None, Path | None, int], Dataset]
+    looks_like: str
+
+
+LAYOUTS: dict[str, Reader] = {
+    "nnunet": Reader(nnunet.recognises, nnunet.read, nnunet.LOOKS_LIKE),
+    "acdc": Reader(acdc.recognises, acdc.read, acdc.LOOKS_LIKE),
+    "mscmr": Reader(mscmr.recognises, mscmr.read, mscmr.LOOKS_LIKE),
+    "folder": Reader(folder.recognises, folder.read, folder.LOOKS_LIKE),
+}
+"""Readers by name, in the order in which ``auto`` tries them."""
+
+
+def read_dataset(
+    path: str | Path,
+    layout: str = "auto",
+    labels: LabelSet | None = None,
+    splits: str | Path | None = None,
+    fold: int = 0,
+) -> Dataset:
+    """The cases of a data set folder; no voxel of an image is read.
+
+    Args:
+        path: the folder.
+        layout: a name in :data:`LAYOUTS`, or "auto" to recognise it by what the folder holds.
+        labels: classes and their values, in place of those the folder declares.
+        splits: a split file in place of the folder's own; :func:`apply_splits` says what it may hold.
+        fold: which entry of a split file that lists several.
+    """
+    root = Path(path)
+    if not root.is_dir():
+        raise InputError(
+            f"{root}: {'it is a file; a' if root.exists() else 'no such'} data set folder expected."
+        )
+    reader = _recognised(root) if layout == "auto" else LAYOUTS.get(layout)
+    if reader is None:
+        raise unknown_name("layout", layout, ("auto", *LAYOUTS))
+    dataset = reader.read(root, labels, Path(splits) if splits else None, fold)
+    if not dataset.cases:
+        raise InputError(f"{root}: no case found; the {dataset.layout} layout is {reader.looks_like}.")
+    return dataset
+
+
+def _recognised(root: Path) -> Reader:
+    for reader in LAYOUTS.values():
+        if reader.recognises(root):
+            return reader
+    found = sorted(entry.name for entry in root.iterdir())
+    known = "; ".join(f"{name}: {reader.looks_like}" for name, reader in LAYOUTS.items())
+    raise InputError(f"{root}: no known layout; it holds {some(found, 4) or 'nothing'}. Known are {known}.")
