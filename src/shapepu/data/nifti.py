@@ -151,8 +151,8 @@ class NiftiHeader:
         if np.allclose(lengths, sizes, rtol=_CONTRADICTION, atol=0):
             return ()
         return (
-            f"its affine (sform) says {millimetres(lengths)} mm a voxel, its pixel sizes "
-            f"{millimetres(sizes)} mm; the pixel sizes are used",
+            f"its affine says {millimetres(lengths)} mm a voxel, its pixel sizes {millimetres(sizes)} mm, "
+            f"which are used",
         )
 
     @property
@@ -242,7 +242,7 @@ def reject_unusable_spacing(path: Path, sizes_mm: NDArray[Any]) -> None:
 
 def millimetres(sizes_mm: NDArray[Any] | tuple[float, ...]) -> str:
     """Sizes as a person writes them: ``1.56 x 1.56 x 10``."""
-    return " x ".join(f"{float(size):.4g}" for size in sizes_mm)
+    return " x ".join(f"{float(size):.3g}" for size in sizes_mm)
 
 
 def _parse(path: Path, content: bytes) -> NiftiHeader:
