@@ -24,7 +24,7 @@ from shapepu.bundle_spec import BundleSpec, description_text, first_line, read_d
 from shapepu.errors import InputError
 from shapepu.files import atomic_path, write_text
 from shapepu.methods import Method, Task, build_method, find_method
-from shapepu.networks import NETWORKS
+from shapepu.networks import find_network
 
 __all__ = ["Bundle", "BundleSpec", "load_bundle", "save_bundle"]
 
@@ -181,7 +181,7 @@ class _WithoutDraws(TorchFunctionMode):
 
 def _construct(spec: BundleSpec, folder: Path) -> Method:
     def network(*, channels: int | None = None, classes: int | None = None) -> nn.Module:
-        build = NETWORKS[spec.network].build
+        build = find_network(spec.network).build
         return build(channels or task.channels, classes or task.classes, spec.network_options)
 
     classes = spec.labels.count

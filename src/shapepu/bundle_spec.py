@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 from shapepu.configuration import from_plain, to_plain
 from shapepu.data.grid import LARGEST_SIDE
 from shapepu.data.preprocess import Preprocessing
-from shapepu.errors import InputError, unknown_name
+from shapepu.errors import InputError
 from shapepu.labels import LabelSet
 from shapepu.methods import find_method
-from shapepu.networks import NETWORKS
+from shapepu.networks import find_network
 from shapepu.runfolder import versions
 
 KIND, FORMAT = "shapepu model", 1
@@ -58,7 +58,7 @@ class BundleSpec:
         if self.method_options is None:
             object.__setattr__(self, "method_options", find_method(self.method).config())
         if self.network_options is None:
-            object.__setattr__(self, "network_options", network_config(self.network)())
+            object.__setattr__(self, "network_options", find_network(self.network).config())
         for problem in self._problems():
             raise InputError(problem)
 
@@ -80,13 +80,6 @@ class BundleSpec:
             yield f"preprocessing.patch: at most {LARGEST_SIDE} pixels expected, got {plan.patch}."
         if plan.intensity == "ct" and len(plan.statistics) != len(self.channels):
             yield f"preprocessing.statistics: {len(self.channels)} channels expected."
-
-
-def network_config(name: str) -> type[Any]:
-    """The options of the network called ``name``."""
-    if name not in NETWORKS:
-        raise unknown_name("network", name, tuple(NETWORKS))
-    return NETWORKS[name].config
 
 
 def description_text(spec: BundleSpec, fingerprint: str) -> str:
@@ -136,7 +129,7 @@ def _read_json(path: Path) -> Any:
 
 def _spec_of(description: dict[str, Any]) -> BundleSpec:
     method, network = _entry(description, "method", str), _entry(description, "network", str)
-    configs = {"method_options": find_method(method).config, "network_options": network_config(network)}
+    configs = {"method_options": find_method(method).config, "network_options": find_network(network).config}
     return BundleSpec(
         method=method,
         network=network,
