@@ -23,8 +23,8 @@ import torch
 from torch import Tensor
 
 NEGLIGIBLE = math.exp(-80.0)
-"""A likelihood, relative to the pixel's largest, that can no longer move a ratio. A little
-further down float32 turns denormal, which is slow and not exact."""
+"""A likelihood, relative to the pixel's largest, that can no longer move a ratio. Not much further down
+float32 turns denormal, which is slow and not exact."""
 
 PIXELS_PER_BLOCK = 2**15
 """Few enough that a block stays in the processor's cache and its float32 sums stay exact to about 1e-6."""
@@ -34,6 +34,9 @@ PIXELS_PER_CHUNK = 2**18
 
 RETURN_SHARE = 1e-3
 """Weight of the priors in a warm start: by products alone a ratio of 0 would stay there for ever."""
+
+LONGEST_LEAP = 1e4
+"""Of an extrapolation, in EM steps; where steps are down to rounding they point nowhere."""
 
 
 @dataclass(frozen=True)
@@ -129,21 +132,12 @@ def fit(
     if pool.total == 0:
         return MixtureState(ratios, 0, False, float("nan"))
 
-    path, slope, iterations, converged = [ratios], pool.slope(ratios), 0, False
+    path, iterations, converged = [ratios], 0, False
     while iterations < max_iterations and not converged:
+        path, slope = _leap_or_stay(pool, path)
         path.append(_shares(path[-1] * slope))
         iterations += 1
         converged = bool((path[-1] - path[-2]).abs().sum() <= tolerance)
-        if len(path) == 3 and not converged:
-            leap = _extrapolate(*path)
-            slope = pool.slope(leap)
-            # A concave function is no lower at b than at a when it still rises at b in the direction b - a.
-            # So the slope, wanted at the leap anyway, decides without a logarithm a pixel.
-            if slope @ (leap - path[-1]) >= 0:
-                path = [leap]
-                continue
-            path = path[-1:]
-        slope = pool.slope(path[-1])
     return MixtureState(path[-1], iterations, converged, pool.log_likelihood(path[-1]))
 
 
@@ -352,11 +346,24 @@ def _starting_point(priors: Tensor, start: Tensor | None) -> Tensor:
     return _shares((1 - RETURN_SHARE) * known + RETURN_SHARE * priors)
 
 
+def _leap_or_stay(pool: _Pool, path: list[Tensor]) -> tuple[list[Tensor], Tensor]:
+    """The path up to the point to step from, and the slope there; after two steps a leap, if it is uphill."""
+    if len(path) == 3:
+        leap = _extrapolate(*path)
+        slope = pool.slope(leap)
+        # A concave function is no lower at b than at a when it still rises at b in the direction b - a. So
+        # the slope, wanted at the leap anyway, decides without a logarithm a pixel.
+        if slope @ (leap - path[-1]) >= 0:
+            return [leap], slope
+        path = path[-1:]
+    return path, pool.slope(path[-1])
+
+
 def _extrapolate(first: Tensor, second: Tensor, third: Tensor) -> Tensor:
     """Where three EM points in a row are heading; the third itself when they say nothing."""
     step = second - first
     bend = (third - second) - step
-    reach = float(step.norm() / bend.norm().clamp(min=1e-300))
+    reach = min(float(step.norm() / bend.norm().clamp(min=1e-300)), LONGEST_LEAP)
     if reach <= 1:
         return third
     # Floored, since a ratio at 0 would stay there.
