@@ -76,7 +76,23 @@ def _files_of_the_series(folder: Path) -> tuple[str, ...]:
             f"{folder}: one DICOM series expected, got {len(names)}: {', '.join(names)}; put each into "
             f"a folder of its own."
         )
-    return tuple(sitk.ImageSeriesReader.GetGDCMSeriesFileNames(str(folder), names[0]))
+    files = tuple(sitk.ImageSeriesReader.GetGDCMSeriesFileNames(str(folder), names[0]))
+    _reject_unreadable_slices(folder, files)
+    return files
+
+
+def _reject_unreadable_slices(folder: Path, files: tuple[str, ...]) -> None:
+    """GDCM passes over a file that ends too early, and the volume would lack a slice without a word."""
+    known = {"DICOMDIR", *(Path(file).name for file in files)}
+    for path in sorted(folder.iterdir()):
+        if not path.is_file() or path.name in known:
+            continue
+        with open(path, "rb") as stream:
+            if stream.read(132)[128:] == b"DICM":
+                raise InputError(
+                    f"{folder}: {path.name} is a DICOM file, but cannot be read as a slice (truncated?); "
+                    f"copy it again, or move it elsewhere."
+                )
 
 
 def _information(file: str) -> sitk.ImageFileReader:

@@ -125,7 +125,8 @@ class NiftiHeader:
             return np.asarray(self.fields["srow"].astype(float) * self._unit_mm)
         sizes = np.array(self.spacing_mm[::-1])
         if self.fields["qform_code"] <= 0:
-            return np.column_stack([np.diag(sizes), np.zeros(3)])
+            # Nothing is known of the pose; the axes are taken to run as ITK takes them to.
+            return np.column_stack([np.diag(sizes * [-1, -1, 1]), np.zeros(3)])
         if self.fields["pixdim"][0] < 0:
             sizes[2] = -sizes[2]
         offset = self.fields["qoffset"].astype(float) * self._unit_mm
