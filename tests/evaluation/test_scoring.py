@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from label_files import save, slab
 
+import shapepu
 from shapepu.errors import InputError
 from shapepu.evaluation.pairing import read_labels
 from shapepu.evaluation.scoring import score_folders
@@ -40,6 +41,10 @@ def test_scores_of_two_cases_worked_by_hand(folders):
     assert evaluation.count("one_empty") == 0
     spread = evaluation.spread("dice", "rv")
     assert (spread.mean, spread.sd) == pytest.approx((0.75, 0.5 / math.sqrt(2)))
+
+
+def test_the_public_name_gives_the_same(folders):
+    assert shapepu.evaluate(*folders, labels=HEART).rows[0] == score_folders(*folders, labels=HEART).rows[0]
 
 
 def test_the_average_of_a_case_leaves_out_structures_without_a_value(folders):
@@ -171,12 +176,26 @@ def test_shapes_that_differ_are_refused_naming_both(folders):
 
 
 def test_another_spacing_is_noted_and_the_references_is_used(folders):
-    save(folders[0] / "b.nii.gz", slab(1, 3), spacing_mm=(1, 1, 1))
+    save(folders[0] / "b.nii.gz", slab(1, 3), spacing_mm=(8, 2, 2))
     evaluation = score_folders(*folders, labels=HEART)
     assert evaluation.values("hd_mm", "rv")[1] == pytest.approx(1.5)
-    assert any(
-        "1 of 2 cases: spacing differs" in n and "b: 1x1x1 against 8x1.5x1.5" in n for n in evaluation.notes
-    )
+    assert any("1 of 2 cases: the prediction's header has another voxel size" in n for n in evaluation.notes)
+    assert any("b, 8 x 2 x 2 mm and 8 x 1.5 x 1.5 mm" in note for note in evaluation.notes)
+
+
+def test_a_mask_that_lost_its_spacing_takes_that_of_the_prediction(folders):
+    save(folders[1] / "b_gt.nii.gz", slab(0, 2), spacing_mm=(1, 1, 1))
+    evaluation = score_folders(*folders, labels=HEART)
+    assert evaluation.values("hd_mm", "rv")[1] == pytest.approx(1.5)
+    assert any("the reference's header has another voxel size" in note for note in evaluation.notes)
+
+
+def test_voxels_of_one_millimetre_everywhere_are_used_and_noted(folders):
+    save(folders[0] / "b.nii.gz", slab(1, 3), spacing_mm=(1, 1, 1))
+    save(folders[1] / "b_gt.nii.gz", slab(0, 2), spacing_mm=(1, 1, 1))
+    evaluation = score_folders(*folders, labels=HEART)
+    assert evaluation.values("hd_mm", "rv")[1] == 1
+    assert any("all headers say 1 x 1 x 1 mm" in note for note in evaluation.notes)
 
 
 def test_another_orientation_is_noted_and_compared_by_voxel(folders):
@@ -201,6 +220,13 @@ def test_the_unlabelled_value_can_be_given_where_nothing_describes_the_labels(fo
     evaluation = score_folders(*folders, ignore=9)
     assert evaluation.structures == ("1", "2")
     assert evaluation.values("fp", "1")[1] == 0
+
+
+def test_scribbles_are_not_taken_for_masks_with_a_large_structure(folders):
+    save(folders[1] / "b_gt.nii.gz", slab(0, 2) + slab(2, 8, label=9))
+    save(folders[1] / "a_gt.nii.gz", slab(0, 2) + slab(2, 8, label=9))
+    with pytest.raises(InputError, match=r"most voxels are 9.*--ignore 9"):
+        score_folders(*folders)
 
 
 def test_an_unlabelled_voxel_in_a_prediction_is_refused(folders):
@@ -291,6 +317,16 @@ def test_a_data_set_folder_gives_masks_and_names_of_the_chosen_split(data_set, t
     assert [case.name for case in evaluation.cases] == ["a"]
     assert evaluation.values("dice", "rv") == pytest.approx(2 * 32 / (32 + 48))
     assert any("1 cases of split 'val' have no mask" in note for note in evaluation.notes)
+
+
+def test_the_image_of_a_data_set_knows_the_voxel_size_best(data_set, tmp_path):
+    save(data_set / "val/masks/a.nii.gz", slab(0, 3), spacing_mm=(1, 1, 1))
+    save(tmp_path / "predictions/a.nii.gz", slab(0, 2), spacing_mm=(3, 3, 3))
+    evaluation = score_folders(tmp_path / "predictions", data_set)
+    assert evaluation.values("hd_mm", "rv") == pytest.approx(1.5)
+    assert any(
+        "the reference's header has another voxel size than the image's" in n for n in evaluation.notes
+    )
 
 
 def test_a_split_without_masks_is_scored_on_its_scribbles_and_says_so(data_set, tmp_path):

@@ -22,12 +22,13 @@ _LABEL_FILES = ("labels.json", "dataset.json", "model.json")
 
 @dataclass(frozen=True)
 class Pair:
-    """The two label maps of one case, and the patient it belongs to."""
+    """The two label maps of one case, the patient it belongs to, and its image where a data set names it."""
 
     name: str
     group: str
     prediction: Path
     reference: Path
+    image: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ def find_pairs(
         found = dict(zip(wanted, found.values(), strict=True))
     notes += _check_names(predictions, references, list(found), list(wanted), allow_missing)
     pairs = tuple(
-        Pair(name, case.group, found[name], reference)
+        Pair(name, case.group, found[name], reference, next(iter(case.images), None))
         for name, case in wanted.items()
         if name in found and (reference := case.mask or case.scribble)
     )

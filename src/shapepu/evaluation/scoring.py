@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shapepu.console import progress
-from shapepu.data.volumes import Volume, read_volume, translate_labels, whole_numbers
+from shapepu.data.volumes import (
+    Volume,
+    count_values,
+    read_header,
+    read_volume,
+    translate_labels,
+    whole_numbers,
+)
 from shapepu.errors import InputError
 from shapepu.evaluation.metrics import score_volume
 from shapepu.evaluation.pairing import GROUP_PATTERN, Pair, find_pairs
@@ -64,6 +72,10 @@ def score_folders(
     return Evaluation(labels, tuple(case for case, _ in results), notes)
 
 
+evaluate = score_folders
+"""Its name among the public ones: ``shapepu.evaluate``."""
+
+
 def _score_pair(pair: Pair, labels: LabelSet) -> tuple[CaseScores, dict[str, str]]:
     """The scores of one case, and what was noticed: the kind of thing and an example of it."""
     prediction, reference = read_volume(pair.prediction), read_volume(pair.reference)
@@ -72,14 +84,16 @@ def _score_pair(pair: Pair, labels: LabelSet) -> tuple[CaseScores, dict[str, str
             f"{pair.prediction} has shape {prediction.array.shape}, its reference {pair.reference} "
             f"{reference.array.shape} (z, y, x): predict on the grid of the reference, or resample to it."
         )
+    spacing_mm, notes = _spacing(pair, prediction, reference)
     scores = score_volume(
         _predicted_labels(prediction, labels),
         _labels(reference, labels),
-        reference.spacing_mm,
+        spacing_mm,
         labels.count,
         ignore=labels.unlabelled,
     )
-    notes = _geometry_notes(pair.name, prediction, reference)
+    if not np.allclose(prediction.direction, reference.direction, atol=1e-2):
+        notes["orientation differs by the headers; compared voxel by voxel"] = pair.name
     if any(score.partly_labelled for score in scores.values()):
         notes["the reference is partly unlabelled: annotated voxels only, no distances or volumes"] = (
             pair.name
@@ -103,16 +117,27 @@ def _predicted_labels(volume: Volume, labels: LabelSet) -> NDArray[np.uint8]:
     return predicted
 
 
-def _geometry_notes(name: str, prediction: Volume, reference: Volume) -> dict[str, str]:
-    """Headers that contradict each other are no reason to refuse: the voxel grids match."""
-    if not np.allclose(prediction.spacing_mm, reference.spacing_mm, rtol=1e-3):
-        spacings = " against ".join(
-            "x".join(f"{size:.4g}" for size in volume.spacing_mm) for volume in (prediction, reference)
-        )
-        return {"spacing differs; the reference's is used": f"{name}: {spacings} mm"}
-    if not np.allclose(prediction.direction, reference.direction, atol=1e-2):
-        return {"orientation differs by the headers; compared voxel by voxel": name}
-    return {}
+def _spacing(
+    pair: Pair, prediction: Volume, reference: Volume
+) -> tuple[tuple[float, float, float], dict[str, str]]:
+    """The voxel size to measure with, and a note where headers contradict each other.
+
+    Masks lose their voxel size more often than images do: most of the ACDC masks say 1 x 1 x 1 mm. So the
+    image's counts where there is one, and a size of exactly one is believed last.
+    """
+    sizes = {"reference": reference.spacing_mm, "prediction": prediction.spacing_mm}
+    if pair.image is not None and (image := read_header(pair.image)).shape == reference.array.shape:
+        sizes = {"image": image.spacing_mm, **sizes}
+    source = next((name for name, size in sizes.items() if size != (1, 1, 1)), "reference")
+    chosen = sizes[source]
+    if chosen == (1, 1, 1) and "image" not in sizes:
+        return chosen, {"all headers say 1 x 1 x 1 mm; if that is not so, distances are in voxels": pair.name}
+    for name, size in sizes.items():
+        if not np.allclose(size, chosen, rtol=1e-3):
+            told, used = (" x ".join(f"{length:.4g}" for length in lengths) for lengths in (size, chosen))
+            kind = f"the {name}'s header has another voxel size than the {source}'s, which is used"
+            return chosen, {kind: f"{pair.name}, {told} mm and {used} mm"}
+    return chosen, {}
 
 
 def _summed_up(noticed: list[dict[str, str]]) -> tuple[str, ...]:
@@ -129,17 +154,23 @@ def _summed_up(noticed: list[dict[str, str]]) -> tuple[str, ...]:
 
 def _labels_in_files(pairs: tuple[Pair, ...], ignore: int | None, quiet: bool) -> LabelSet:
     """Structures named by the numbers that the files hold."""
-    values: set[int] = set()
+    predicted, wanted = Counter[int](), Counter[int]()
     for pair in progress(pairs, what="look for labels", unit="case", quiet=quiet):
-        for path in (pair.prediction, pair.reference):
-            found = np.unique(whole_numbers(read_volume(path).array, path)).tolist()
-            if min(found) < 0 or len(values.union(found)) > MAX_CLASSES:
+        for path, voxels in ((pair.prediction, predicted), (pair.reference, wanted)):
+            found = count_values(whole_numbers(read_volume(path).array, path))
+            if min(found) < 0 or len(found) > MAX_CLASSES:
                 raise InputError(
                     f"{path}: expected a label map, a few classes from 0 up; got values from {min(found)} "
                     f"to {max(found)}. Is it an image?"
                 )
-            values.update(found)
-    structures = sorted(values - {0, ignore})
+            voxels.update(found)
+    commonest = wanted.most_common(1)[0][0]
+    if ignore is None and commonest == max(wanted) > 0 and wanted[commonest] > wanted.total() / 2:
+        raise InputError(
+            f"{pairs[0].reference.parent}: most voxels are {commonest}, as if that meant unlabelled; say so "
+            f"with --ignore {commonest}, or name all values with --labels."
+        )
+    structures = sorted({*predicted, *wanted} - {0, ignore})
     if not structures:
         raise InputError(
             f"{pairs[0].reference.parent}: no structure found, all voxels are 0; give --labels to name them."
