@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +17,11 @@ from shapepu.data.readers import read_dataset
 from shapepu.data.readers.splits import with_validation
 from shapepu.errors import InputError
 from shapepu.evaluation.scoring import Evaluation
-from shapepu.methods import Method, Task, build_method
-from shapepu.networks import build_network
+from shapepu.methods import Method, Task, build_method, find_method
 from shapepu.prepare import Prepared, describe_data, prepare
 from shapepu.runfolder import RunFolder, versions
-from shapepu.settings import TrainSettings, settings_for, with_budget
-from shapepu.training import Trainer
+from shapepu.settings import TrainSettings, network_builder, settings_for, with_budget
+from shapepu.training import Trainer, make_fabric
 
 
 def train(
@@ -66,9 +64,10 @@ def train(
     settings = with_budget(settings or settings_for(recipe, method), epochs, minutes)
     if seed is not None:
         settings = replace(settings, seed=seed)
-    dataset = data
-    if not isinstance(dataset, Dataset):
-        dataset = read_dataset(data, layout=layout, splits=None if splits is None else Path(splits))
+    if isinstance(data, Dataset):
+        dataset = data
+    else:
+        dataset = read_dataset(data, layout=layout, splits=_path(splits))
     if fold is not None:
         dataset = with_validation(dataset, folds=folds, fold=fold)
     run = RunFolder(output or default_output(dataset, settings), quiet=quiet)
@@ -123,7 +122,9 @@ def _run(
     )
     run.write_data(prepared.describe())
     method = _seeded_method(settings, prepared.task)
-    trainer = Trainer(settings, method, _batches(prepared), run, prepared.validation)
+    fabric = make_fabric(settings)
+    batches = _batches(prepared, fabric.device)
+    trainer = Trainer(settings, method, batches, run, fabric, prepared.validation)
     run.say(_plan_in_words(prepared, method))
     if resume and run.checkpoint.exists():
         trainer.resume()
@@ -138,24 +139,11 @@ def _run(
 
 def _seeded_method(settings: TrainSettings, task: Task) -> Method:
     torch.manual_seed(settings.seed)
-    builder = partial(network_builder, settings, task)
-    return build_method(settings.method, settings.method_options, task, builder)
+    return build_method(settings.method, settings.method_options, task, network_builder(settings, task))
 
 
-def network_builder(
-    settings: TrainSettings, task: Task, *, channels: int | None = None, classes: int | None = None
-) -> torch.nn.Module:
-    """The configured network for the task; a method may ask for other channels or classes."""
-    return build_network(
-        settings.network, channels or task.channels, classes or task.classes, config=settings.network_options
-    )
-
-
-def _batches(prepared: Prepared) -> BatchSource:
+def _batches(prepared: Prepared, device: torch.device) -> BatchSource:
     settings = prepared.settings
-    from shapepu.methods import find_method
-    from shapepu.training import make_fabric
-
     assert settings.preprocessing.patch is not None, "planned"
     return BatchSource(
         store=prepared.train,
@@ -165,13 +153,14 @@ def _batches(prepared: Prepared) -> BatchSource:
         patch=settings.preprocessing.patch,
         batch_size=settings.optimisation.batch_size,
         padding=settings.preprocessing.padding,
-        device=make_fabric(settings).device,
+        device=device,
     )
 
 
 def _plan_in_words(prepared: Prepared, method: Method) -> str:
     plan, store = prepared.settings.preprocessing, prepared.train
-    assert plan.patch is not None and plan.spacing_mm is not None, "planned"
+    assert plan.patch is not None, "planned"
+    assert plan.spacing_mm is not None, "planned"
     labelled = store.labelled_counts.sum() / max(1, store.labelled_counts.sum() + store.unlabelled_count)
     weights = sum(p.numel() for p in method.parameters())
     return (

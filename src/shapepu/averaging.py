@@ -12,10 +12,11 @@ from shapepu.methods.base import Method
 
 
 class WeightAverage:
-    """A copy of ``method`` whose weights follow exponentially: average <- decay average + (1 - decay) weights.
+    """A copy of ``method`` that follows: average <- decay average + (1 - decay) weights.
 
     The decay rises with the number of updates, (1 + t) / (10 + t) at first, so that a short run is not
-    held back by its initial weights. Buffers (batch statistics) are averaged too; integer ones are copied.
+    held back by its initial weights. Batch statistics of the networks are averaged, too; their counters, and
+    what the method itself remembers (estimates, switches), are copied.
     """
 
     def __init__(self, method: Method, decay: float) -> None:
@@ -27,16 +28,11 @@ class WeightAverage:
     def update(self, method: Method) -> None:
         self.updates += 1
         decay = min(self.decay, (1 + self.updates) / (10 + self.updates)) if self.decay else 0.0
-        averages, currents = _tensors(self.method), _tensors(method)
-        floating = [a.is_floating_point() for a in averages]
-        torch._foreach_lerp_(
-            [a for a, is_float in zip(averages, floating, strict=True) if is_float],
-            [c for c, is_float in zip(currents, floating, strict=True) if is_float],
-            1 - decay,
-        )
-        for average, current, is_float in zip(averages, currents, floating, strict=True):
-            if not is_float:
-                average.copy_(current)
+        averaged, copied = _averaged_and_copied(self.method)
+        weights, remembered = _averaged_and_copied(method)
+        torch._foreach_lerp_(averaged, weights, 1 - decay)
+        for ours, theirs in zip(copied, remembered, strict=True):
+            ours.copy_(theirs)
 
     @torch.no_grad()
     def predict(self, images: Tensor) -> Tensor:
@@ -51,5 +47,10 @@ class WeightAverage:
         self.updates = int(state["updates"])
 
 
-def _tensors(method: Method) -> list[Tensor]:
-    return [*method.parameters(), *method.buffers()]
+def _averaged_and_copied(method: Method) -> tuple[list[Tensor], list[Tensor]]:
+    """Tensors of the networks that have a mean, and all others."""
+    averaged, copied = list(method.parameters()), []
+    for name, buffer in method.named_buffers():
+        of_network = "." in name
+        (averaged if of_network and buffer.is_floating_point() else copied).append(buffer)
+    return averaged, copied

@@ -86,10 +86,10 @@ class LabelSet:
     def to_file(self, labels: NDArray) -> NDArray[np.uint8 | np.int16]:
         """The integers of a file from labels 0..K."""
         table = np.array([*self.values, self.unlabelled_value])
-        return table.astype(np.uint8 if 0 <= table.min() and table.max() < 256 else np.int16)[labels]
+        return table.astype(np.uint8 if table.min() >= 0 and table.max() < 256 else np.int16)[labels]
 
     def as_dict(self) -> dict[str, int]:
-        """Name to value, as written in ``dataset.json`` and ``model.json``; "ignore" is the unlabelled value."""
+        """Name to value, as in ``dataset.json`` and ``model.json``; "ignore" is the unlabelled value."""
         return {**dict(zip(self.names, self.values, strict=True)), "ignore": self.unlabelled_value}
 
     @classmethod

@@ -10,9 +10,8 @@ import numpy as np
 
 from shapepu.configuration import to_plain
 from shapepu.data.case import Case, Dataset
-from shapepu.data.preprocess import plan
+from shapepu.data.planning import plan_for
 from shapepu.data.store import SliceStore, open_store
-from shapepu.data.volumes import read_header
 from shapepu.errors import InputError
 from shapepu.methods import Task, find_method
 from shapepu.methods.base import Supervision
@@ -55,11 +54,11 @@ def prepare(
     """Check that ``dataset`` has what the method needs, plan, and open the slice stores."""
     needs = find_method(settings.method).needs
     training_cases = cases_to_learn_from(dataset, needs)
-    headers = [read_header(case.images[0]) for case in training_cases]
-    settings = replace(settings, preprocessing=plan(headers, settings.preprocessing))
+    plan = plan_for(training_cases, dataset.labels, settings.preprocessing, cache, quiet=quiet)
+    settings = replace(settings, preprocessing=plan)
 
     def store(cases: tuple[Case, ...], *, masks: bool) -> SliceStore:
-        return open_store(cases, dataset.labels, settings.preprocessing, cache, want_masks=masks, quiet=quiet)
+        return open_store(cases, dataset.labels, plan, cache, want_masks=masks, quiet=quiet)
 
     train = store(training_cases, masks=bool(needs & {"masks", "true ratios"}))
     validation_cases = tuple(case for case in dataset.split("val") if case.mask is not None)
@@ -108,8 +107,8 @@ def cases_to_learn_from(dataset: Dataset, needs: frozenset[Supervision]) -> tupl
             )
     if "unpaired masks" in needs and not dataset.split("unpaired"):
         raise InputError(
-            f"{dataset.root}: the method needs dense masks of other patients and none are declared; name them "
-            'under "unpaired_masks" (or "unpaired") in a splits file and give it with --splits.'
+            f"{dataset.root}: the method needs dense masks of other patients and none are declared; name "
+            'them under "unpaired_masks" in a splits file and give it with --splits.'
         )
     return cases
 

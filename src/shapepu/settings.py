@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal
+
+from torch import nn
 
 from shapepu.configuration import from_plain, to_plain
 from shapepu.data.augment import Augmentation
 from shapepu.data.preprocess import Preprocessing
 from shapepu.errors import InputError, unknown_name
 from shapepu.methods import find_method
-from shapepu.networks import find_network
+from shapepu.methods.base import NetworkBuilder, Task
+from shapepu.networks import build_network, find_network
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,9 @@ class Optimisation:
             "batch_size": self.batch_size >= 1,
         }.items():
             if not right:
-                raise InputError(f"optimisation.{name}: {getattr(self, name)} is out of range; choose another.")
+                raise InputError(
+                    f"optimisation.{name}: {getattr(self, name)} is out of range; choose another."
+                )
 
 
 @dataclass(frozen=True)
@@ -76,7 +81,7 @@ class TrainSettings:
     recipe: str = "fast"
     method: str = "shapepu"
     method_options: Any = None
-    network: str = "fast"
+    network: str = "fast_unet"
     network_options: Any = None
     preprocessing: Preprocessing = field(default_factory=Preprocessing)
     augmentation: Augmentation = field(default_factory=Augmentation)
@@ -168,3 +173,14 @@ def with_budget(settings: TrainSettings, epochs: int | None, minutes: float | No
     if epochs is None and minutes is None:
         return settings
     return replace(settings, epochs=epochs, minutes=minutes)
+
+
+def network_builder(settings: TrainSettings, task: Task) -> NetworkBuilder:
+    """Builds the configured network for ``task``; a method may ask for other channels or classes."""
+    chosen = settings.network_options
+    options = {each.name: getattr(chosen, each.name) for each in fields(chosen)}
+
+    def build(*, channels: int | None = None, classes: int | None = None) -> nn.Module:
+        return build_network(settings.network, channels or task.channels, classes or task.classes, **options)
+
+    return build

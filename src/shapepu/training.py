@@ -6,7 +6,9 @@ the run that was not interrupted, bit for bit on one CPU when epochs (not minute
 
 from __future__ import annotations
 
+import logging
 import math
+import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -82,6 +84,7 @@ class Trainer:
         method: on the CPU, with initial weights.
         batches: the training slices.
         run: where metrics, log and checkpoint go.
+        fabric: device and precision, from :func:`make_fabric`.
         validation: slices with dense masks to report on, or None.
     """
 
@@ -91,22 +94,28 @@ class Trainer:
         method: Method,
         batches: BatchSource,
         run: RunFolder,
+        fabric: Fabric,
         validation: SliceStore | None = None,
     ) -> None:
         self.settings, self.batches, self.run, self.validation = settings, batches, run, validation
         self.budget = Budget(settings.epochs, settings.minutes)
-        self.fabric = make_fabric(settings)
-        method.to(self.fabric.device, memory_format=torch.channels_last)
+        self.fabric = fabric
+        method.to(self.fabric.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         average = WeightAverage(method, settings.optimisation.average)
         for each in (method, average.method):  # the average predicts in the precision that is trained
             wrap_networks(self.fabric, each)
         optimisers = {
-            name: self.fabric.setup_optimizers(make_optimiser(group, settings.optimisation))
+            name: self._set_up(make_optimiser(group, settings.optimisation))
             for name, group in method.parameter_groups().items()
         }
         generator = torch.Generator().manual_seed(settings.seed)
         self.state = TrainingState(method, average, optimisers, generator)
         self._last_picture = self._last_line = -math.inf
+
+    def _set_up(self, optimiser: torch.optim.Optimizer) -> torch.optim.Optimizer:
+        wrapped = self.fabric.setup_optimizers(optimiser)
+        assert not isinstance(wrapped, tuple), "one optimiser goes in"
+        return wrapped
 
     def resume(self) -> None:
         """Go on from the run's last checkpoint."""
@@ -267,6 +276,8 @@ def make_fabric(settings: TrainSettings) -> Fabric:
     precision = {"bf16": "bf16-mixed", "fp32": "32-true"}[settings.precision]
     if settings.device == "cuda" and not torch.cuda.is_available():
         raise InputError("device: 'cuda' was asked for, but there is no usable GPU; take 'cpu' or 'auto'.")
+    # Fabric announces the precision on every start; config.yaml says it, too.
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
     return Fabric(accelerator=settings.device, devices=1, precision=precision)  # type: ignore[arg-type]
 
 
@@ -290,7 +301,10 @@ def make_optimiser(parameters: list[torch.nn.Parameter], chosen: Optimisation) -
     if chosen.optimiser == "adam":
         return torch.optim.Adam(parameters, lr=chosen.learning_rate)
     return torch.optim.AdamW(
-        parameters, lr=chosen.learning_rate, weight_decay=chosen.weight_decay, fused=parameters[0].is_cpu or None
+        parameters,
+        lr=chosen.learning_rate,
+        weight_decay=chosen.weight_decay,
+        fused=True,
     )
 
 
@@ -298,8 +312,8 @@ def _checked(losses: dict[str, float], epoch: int) -> dict[str, float]:
     broken = [name for name, value in losses.items() if not math.isfinite(value)]
     if broken:
         raise InputError(
-            f"{broken[-1]} became {losses[broken[-1]]} in epoch {epoch + 1}; resume with a lower learning rate "
-            "(--optimisation.learning-rate) or in fp32 (--precision fp32)."
+            f"{broken[-1]} became {losses[broken[-1]]} in epoch {epoch + 1}; start again with a lower "
+            "learning rate (--optimisation.learning-rate) or in fp32 (--precision fp32)."
         )
     return losses
 
@@ -311,6 +325,4 @@ def _duration(seconds: float) -> str:
 
 
 def _at_terminal() -> bool:
-    import sys
-
     return sys.stderr.isatty()

@@ -15,10 +15,10 @@ from shapepu.labels import OUTSIDE
 def validation_dice(
     predict: Callable[[Tensor], Tensor], store: SliceStore, device: torch.device, batch_size: int
 ) -> dict[str, float]:
-    """Mean Dice over volumes for each structure and their average, on the training grid, without post-processing.
+    """Mean Dice over volumes, for each structure and on average, on the training grid as predicted.
 
-    The scores of a finished run are taken on the native grid instead (see :mod:`shapepu.evaluation`); these
-    are cheap enough for every few epochs. A structure that neither has counts as 1, as it does there.
+    A finished run is scored on the native grid after post-processing instead (:mod:`shapepu.evaluation`);
+    these scores are cheap enough for every few epochs. A structure that neither has counts as 1.
     """
     assert store.masks is not None, "called only where dense masks exist"
     classes = store.labels_set.count

@@ -1,6 +1,7 @@
 """The command line: one file a verb, imported only when that verb is asked for.
 
-``shapepu --help`` answers before torch could be imported; a verb's own ``--help`` imports what its options need.
+``shapepu --help`` answers before torch could be imported; a verb's own ``--help`` imports what its options
+need.
 Exit codes: 0 done, 1 done but something deserves attention (``check``), 2 the input cannot be used,
 130 interrupted.
 """

@@ -90,7 +90,12 @@ def run(argv: list[str]) -> int:
 def _first_look(argv: list[str]) -> argparse.Namespace:
     """The options that decide which other options there are."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    for option, default in (("--method", "shapepu"), ("--recipe", "fast"), ("--network", None), ("--resume", None)):
+    for option, default in (
+        ("--method", "shapepu"),
+        ("--recipe", "fast"),
+        ("--network", None),
+        ("--resume", None),
+    ):
         parser.add_argument(option, default=default, nargs="?")
     parser.add_argument("--quiet", action="store_true")
     return parser.parse_known_args(argv)[0]
@@ -144,5 +149,5 @@ def _refuse_changes(arguments: TrainArguments) -> None:
     for each in fields(arguments):
         if each.name not in may_change and getattr(arguments, each.name) != each.default:
             raise InputError(
-                f"--{each.name}: a resumed run keeps its settings (see config.yaml); start a new run to change them."
+                f"--{each.name}: a resumed run keeps its settings (see config.yaml); start a new run instead."
             )

@@ -9,7 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from shapepu.data.augment import Augmentation, AugmentParameters, apply_intensity, apply_spatial, draw, identity
+from shapepu.data.augment import (
+    IDENTITY,
+    Augmentation,
+    AugmentParameters,
+    apply_intensity,
+    apply_spatial,
+    draw,
+)
 from shapepu.data.store import SliceStore
 from shapepu.labels import OUTSIDE
 from shapepu.methods.base import Batch, Supervision
@@ -68,10 +75,10 @@ class BatchSource:
         else:
             order = torch.randperm(len(self.store), generator=generator)[:limit].sort().values
         for chosen in order.split(size):
-            yield self._batch(chosen, identity(len(chosen), self.device), generator)
+            yield self._batch(chosen, IDENTITY, generator)
 
     def _draw(self, generator: torch.Generator) -> AugmentParameters:
-        return draw(self.augmentation, self.batch_size, generator, self.patch, self.device)
+        return draw(self.augmentation, self.batch_size, generator, self.device)
 
     def _batch(self, chosen: Tensor, parameters: AugmentParameters, generator: torch.Generator) -> Batch:
         indices = chosen.numpy()
@@ -97,7 +104,8 @@ class BatchSource:
         """Augmented masks of other patients; their images are never read."""
         if "unpaired masks" not in self.needs:
             return None
-        assert self.unpaired is not None and self.unpaired.masks is not None, "checked before training starts"
+        assert self.unpaired is not None, "checked before training starts"
+        assert self.unpaired.masks is not None, "checked before training starts"
         chosen = torch.randint(len(self.unpaired), (self.batch_size,), generator=generator)
         masks = self._fetch(self.unpaired.masks, chosen.numpy())
         nothing = torch.zeros(self.batch_size, 1, *masks.shape[1:], device=self.device)
@@ -114,6 +122,6 @@ class BatchSource:
 
 
 def _shuffled(count: int, length: int, generator: torch.Generator) -> Tensor:
-    """``length`` indices below ``count``: permutations laid end to end, so that none is drawn twice as often."""
+    """``length`` indices below ``count``: permutations end to end, so that none is drawn twice as often."""
     passes = -(-length // count)
     return torch.cat([torch.randperm(count, generator=generator) for _ in range(passes)])[:length]

@@ -1,14 +1,15 @@
-"""ShapePU: mixture ratios by EM, the negative loss they allow, and consistency under cutout, turns and flips."""
+"""ShapePU: mixture ratios by EM, the negative loss they allow, and consistency of two views."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from shapepu.errors import InputError
+from shapepu.labels import OUTSIDE
 from shapepu.losses.consistency import global_consistency
 from shapepu.losses.negative import negative_loss, rule_out, rule_out_below
 from shapepu.losses.partial_ce import partial_cross_entropy
@@ -30,15 +31,16 @@ class ShapePUConfig:
         consistency_weight: lambda_2.
         negative_form: ``per-class`` is Eq. (2); ``joint`` is the form of the authors' code.
         view: the second view; its cut applies while ``cutout`` is on.
-        pool: whose posteriors EM sees: those of the ``batch``, or those of the averaged network on the training
-            slices before each ``epoch``.
+        pool: whose posteriors EM sees: those of the ``batch``, or those of the averaged network on the
+            training slices before each ``epoch``.
         pool_slices: training slices drawn for an ``epoch`` pool; 0 takes all.
         ranking: which unlabelled pixels count as the highest alpha_j share: the highest of the ``batch``, or
             those above that share of the ``epoch`` pool, so that a slice without a heart keeps no positives.
         warmup_epochs: L- waits for this many epochs,
         warmup_share: and for this share of the run,
-        readiness: and, with an ``epoch`` pool, until no foreground ratio changed by more than this, relatively,
-            between two epochs and each class is found on most of its scribble pixels; 0 does not wait.
+        readiness: and, with an ``epoch`` pool, until no foreground ratio changed by more than this,
+            relatively, between two epochs and each class is found on most of its scribble pixels; 0 does not
+            wait.
     """
 
     positive: bool = True
@@ -80,8 +82,8 @@ RECALL_FOR_READINESS = 0.7
 class ShapePU(Method):
     """Shape-constrained positive-unlabelled learning (Zhang and Zhuang, MICCAI 2022).
 
-    Departs from the paper: the losses are means over their pixels, not sums, so that lambda means the same for
-    any patch, batch and scribble density.
+    Departs from the paper: the losses are means over their pixels, not sums, so that lambda means the same
+    for any patch, batch and scribble density.
     """
 
     Config = ShapePUConfig
@@ -107,7 +109,7 @@ class ShapePU(Method):
             view = draw_view(
                 len(batch.images),
                 tuple(batch.images.shape[-2:]),
-                config.view if config.cutout else config.view.without_cut(),
+                config.view if config.cutout else replace(config.view, cut=0),
                 batch.generator,
                 batch.images.device,
             )
@@ -116,11 +118,14 @@ class ShapePU(Method):
             supervised.append((seen_log_probs, seen_labels, seen_labels < batch.classes))
             if config.consistency:
                 expected, valid = view.probs(log_probs.exp())
+                valid = valid & (seen_labels != OUTSIDE)
                 terms["consistency"] = config.consistency_weight * global_consistency(
                     expected, seen_log_probs.exp(), valid
                 )
         if config.positive:
-            terms["positive"] = partial_cross_entropy(*(torch.cat(parts) for parts in zip(*supervised, strict=True)))
+            terms["positive"] = partial_cross_entropy(
+                *(torch.cat(parts) for parts in zip(*supervised, strict=True))
+            )
         if config.negative:
             terms["negative"] = config.negative_weight * self.negative(log_probs, batch.unlabelled)
         return terms
@@ -167,7 +172,9 @@ class ShapePU(Method):
             right = log_probs.argmax(dim=1)[batch.labelled] == labels
             seen += torch.bincount(labels, minlength=classes)
             hits += torch.bincount(labels[right], minlength=classes)
-        state = fit(pool.log_probs, self.label_shares, weights=pool.weights, tolerance=1e-6, max_iterations=500)
+        state = fit(
+            pool.log_probs, self.label_shares, weights=pool.weights, tolerance=1e-6, max_iterations=500
+        )
         steady = self._is_steady(state.ratios) and bool((hits >= RECALL_FOR_READINESS * seen).all())
         self.ratios.copy_(state.ratios)
         self.log_thresholds.copy_(pool.thresholds(state.ratios))
