@@ -150,7 +150,7 @@ def test_a_shape_stays_where_it_is(native: tuple[int, int], size: tuple[int, int
     np.testing.assert_allclose(
         centroid_mm(grid.resample_labels(mask[None])[0], grid.pixel_mm),
         centroid_mm(mask, grid.native_pixel_mm),
-        atol=0.1 * max(*grid.pixel_mm, 1),
+        atol=0.15 * max(*grid.pixel_mm, 1),  # a binary edge moves in steps
     )
 
 

@@ -90,10 +90,6 @@ class FileRecords:
             _remember(place, path, record)
         return record
 
-    def is_known(self, path: Path) -> bool:
-        """Whether :meth:`of` would answer without reading the file."""
-        return _remembered(self._place(path), _stamp(_parts(path))[0]) is not None
-
     def _place(self, path: Path) -> Path:
         name = hashlib.sha256(os.path.abspath(path).encode()).hexdigest()[:32]
         return self._folder / f"{name}.json"

@@ -111,12 +111,11 @@ def discard(place: Path) -> None:
 def remove_abandoned(parent: Path) -> None:
     """Delete private folders whose process was killed."""
     for folder in parent.glob(f"{PRIVATE}*"):
-        host, process, _ = folder.name.removeprefix(PRIVATE).rsplit("-", 2)
-        abandoned = (
-            not _is_running(int(process))
-            if host == socket.gethostname() and process.isdigit()
-            else time.time() - _last_change(folder) > ABANDONED_SECONDS
-        )
+        host, _, process = folder.name.removeprefix(PRIVATE).rpartition("-")[0].rpartition("-")
+        if host == socket.gethostname() and process.isdigit():
+            abandoned = not _is_running(int(process))
+        else:
+            abandoned = time.time() - _last_change(folder) > ABANDONED_SECONDS
         if abandoned:
             shutil.rmtree(folder, ignore_errors=True)
 
