@@ -74,6 +74,7 @@ def test_cases_are_paired_by_name_whatever_their_order_and_others_left_out():
 
 def test_a_pair_with_one_distance_missing_is_left_out_of_means_difference_and_test():
     first, second = evaluation(FIRST, hd_mm=2.0), evaluation(SECOND, hd_mm=5.0)
+    first.cases[0].structures[1] = scores(0, hd_mm=100)
     second.cases[0].structures[1] = scores(0, hd_mm=math.nan)
     distance = row(compare(first, second), "hd_mm", "rv")
     assert (distance.first_mean, distance.second_mean, distance.difference) == (2, 5, -3)
