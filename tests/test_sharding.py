@@ -42,7 +42,7 @@ def test_a_shard_that_does_not_exist_is_refused_in_one_line(text):
     ],
 )
 def test_the_ranks_of_launchers_count_from_zero(environment):
-    assert shard_of_process(None, environment).of("abcdef") == ["b", "f"]
+    assert shard_of_process("", environment).of("abcdef") == ["b", "f"]
 
 
 def test_the_option_wins_over_the_launcher():
@@ -52,21 +52,21 @@ def test_the_option_wins_over_the_launcher():
 
 def test_torchrun_within_srun_counts_by_torchrun():
     environment = {"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2", "RANK": "1", "WORLD_SIZE": "8"}
-    assert shard_of_process(None, environment).origin == "RANK"
+    assert shard_of_process("", environment).origin == "RANK"
 
 
 def test_one_process_in_a_slurm_batch_script_does_everything():
     # sbatch --ntasks=4 without srun: one process runs, and a quarter of the work would go unnoticed.
-    shard = shard_of_process(None, {"SLURM_PROCID": "0", "SLURM_NTASKS": "4"})
+    shard = shard_of_process("", {"SLURM_PROCID": "0", "SLURM_NTASKS": "4"})
     assert shard.of("abcd") == list("abcd")
 
 
 @pytest.mark.parametrize("environment", [{}, {"RANK": "0", "WORLD_SIZE": "1"}, {"RANK": "2"}])
 def test_a_lone_process_does_everything(environment):
-    assert shard_of_process(None, environment) == Shard()
+    assert shard_of_process("", environment) == Shard()
 
 
 @pytest.mark.parametrize(("rank", "size"), [("4", "4"), ("-1", "4"), ("x", "4"), ("0", "")])
 def test_ranks_that_make_no_sense_are_refused(rank, size):
     with pytest.raises(InputError, match="WORLD_SIZE"):
-        shard_of_process(None, {"RANK": rank, "WORLD_SIZE": size})
+        shard_of_process("", {"RANK": rank, "WORLD_SIZE": size})

@@ -28,7 +28,7 @@ def folder(tmp_path):
 def found(images: Path, channels=ONE) -> dict[str, list[str]]:
     """The name of each prediction with the names of its images."""
     sources = find_sources(images, channels)
-    return {source.target(Path("out")).name: [path.name for path in source.images] for source in sources}
+    return {source.name + source.ending: [path.name for path in source.images] for source in sources}
 
 
 def test_single_channel_files_lose_the_channel_number_and_keep_their_ending(folder):
@@ -78,6 +78,7 @@ def test_a_dicom_folder_is_a_case_and_so_is_each_of_a_folder_of_them(folder):
 def test_dicom_folders_can_be_channels(folder):
     images = folder("p_0000/slice1.dcm", "p_0001/slice1.dcm")
     assert found(images, TWO) == {"p.nii.gz": ["p_0000", "p_0001"]}
+    assert found(images / "p_0000", TWO) == {"p.nii.gz": ["p_0000", "p_0001"]}
 
 
 def test_a_missing_channel_names_the_expected_ones(folder):
@@ -93,14 +94,13 @@ def test_two_channels_for_a_model_of_one_are_refused(folder):
 def test_one_incomplete_case_among_many_is_left_for_its_turn(folder):
     sources = find_sources(folder("a_0000.nii", "a_0001.nii", "b_0000.nii"), TWO)
     assert [source.name for source in sources] == ["a", "b"]
-    with pytest.raises(InputError, match="b_0001"):
-        sources[1].require_channels(TWO)
+    assert not sources[0].problem
+    assert "b_0001 (LGE)" in sources[1].problem
 
 
 def test_channels_with_a_gap_in_their_numbers_are_refused(folder):
-    [source] = find_sources(folder("a_0000.nii", "a_0002.nii"), TWO)
     with pytest.raises(InputError, match="a_0001"):
-        source.require_channels(TWO)
+        find_sources(folder("a_0000.nii", "a_0002.nii"), TWO)
 
 
 @pytest.mark.parametrize(

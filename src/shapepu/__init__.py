@@ -17,19 +17,19 @@ from shapepu._version import __version__
 
 if TYPE_CHECKING:
     from shapepu.api import load, resume, train
-    from shapepu.bundle import Model
     from shapepu.data.case import Case, Dataset
     from shapepu.data.readers import read_dataset
     from shapepu.errors import InputError
     from shapepu.evaluation.scoring import evaluate
     from shapepu.labels import LabelSet
+    from shapepu.model import Model
 
 _HOMES = {
     "Case": "shapepu.data.case",
     "Dataset": "shapepu.data.case",
     "InputError": "shapepu.errors",
     "LabelSet": "shapepu.labels",
-    "Model": "shapepu.bundle",
+    "Model": "shapepu.model",
     "evaluate": "shapepu.evaluation.scoring",
     "load": "shapepu.api",
     "read_dataset": "shapepu.data.readers",

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from shapepu.bundle import BundleSpec, Model, load_bundle, save_bundle
+from shapepu.bundle import BundleSpec, load_bundle, save_bundle
 from shapepu.data.batches import BatchSource
 from shapepu.data.case import Dataset
 from shapepu.data.readers import read_dataset

@@ -60,7 +60,7 @@ def parse_shard(text: str) -> Shard:
     return Shard(int(number), int(count), "--shard")
 
 
-def shard_of_process(text: str | None, environment: Mapping[str, str] | None = None) -> Shard:
+def shard_of_process(text: str, environment: Mapping[str, str] | None = None) -> Shard:
     """The shard that ``--shard`` or, without it, the launcher gives to this process; else everything."""
     if text:
         return parse_shard(text)

@@ -7,7 +7,7 @@ prediction is ``CASE.nii.gz``. A DICOM series is a folder; its prediction is ``F
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,28 +25,18 @@ class Source:
     Args:
         name: of the case and so of its prediction.
         images: one file or DICOM series folder a channel.
-        ending: of the prediction's file name.
+        problem: why the case cannot be predicted, or empty.
     """
 
     name: str
     images: tuple[Path, ...]
-    ending: str
+    problem: str = ""
 
-    def target(self, out: Path) -> Path:
-        return out / f"{self.name}{self.ending}"
-
-    def require_channels(self, channels: Sequence[str]) -> None:
-        """Refuse a case that has not the images the model was trained on."""
-        numbered = [f"{self.name}_{i:04d}" for i in range(len(channels))]
-        if len(channels) == len(self.images) == 1 or [_stem(image) for image in self.images] == numbered:
-            return
-        found = ", ".join(image.name for image in self.images)
-        if len(channels) == 1:
-            expected = f"1 channel ({channels[0]}), named {self.name}_0000 or {self.name}"
-        else:
-            names = ", ".join(f"{stem} ({name})" for stem, name in zip(numbered, channels, strict=True))
-            expected = f"{len(channels)} channels, named {names}"
-        raise InputError(f"{self.images[0].parent}: the model expects {expected}; found {found}.")
+    @property
+    def ending(self) -> str:
+        """Of the prediction's file name: the input's own, unless that format is no single file."""
+        suffix = "" if self.images[0].is_dir() else image_suffix(self.images[0])
+        return {"": ".nii.gz", ".mhd": ".mha"}.get(suffix, suffix)
 
 
 def find_sources(images: Path, channels: Sequence[str]) -> tuple[Source, ...]:
@@ -59,13 +49,29 @@ def find_sources(images: Path, channels: Sequence[str]) -> tuple[Source, ...]:
     if not images.exists():
         raise InputError(f"{images}: no such file or folder; give the images to segment.")
     if images.is_dir() and not _is_dicom_series(images):
-        sources = _grouped(_images_in(images))
+        groups = _grouped(_images_in(images))
     else:
-        sources = [_single(images, channels)]
-    fitting = [source for source in sources if len(source.images) == len(channels)]
-    if not fitting:
-        sources[0].require_channels(channels)
-    return tuple(sorted(sources, key=lambda source: source.name))
+        groups = _single(images, channels)
+    sources = [
+        Source(name, files, _channel_problem(name, files, channels)) for name, files in sorted(groups.items())
+    ]
+    if all(source.problem for source in sources):
+        raise InputError(sources[0].problem)
+    return tuple(sources)
+
+
+def _channel_problem(name: str, images: Sequence[Path], channels: Sequence[str]) -> str:
+    """What is wrong when a case has not the images the model was trained on."""
+    numbered = [f"{name}_{i:04d}" for i in range(len(channels))]
+    if len(channels) == len(images) == 1 or [_stem(image) for image in images] == numbered:
+        return ""
+    found = ", ".join(image.name for image in images)
+    if len(channels) == 1:
+        expected = f"1 channel ({channels[0]}), named {name}_0000 or {name}"
+    else:
+        names = ", ".join(f"{stem} ({channel})" for stem, channel in zip(numbered, channels, strict=True))
+        expected = f"{len(channels)} channels, named {names}"
+    return f"{images[0].parent}: the model expects {expected}; found {found}."
 
 
 def _images_in(folder: Path) -> list[Path]:
@@ -81,43 +87,36 @@ def _images_in(folder: Path) -> list[Path]:
     )
 
 
-def _grouped(images: Iterable[Path]) -> list[Source]:
+def _grouped(images: Sequence[Path]) -> dict[str, tuple[Path, ...]]:
     """Cases from files; a four-digit ending is a channel only where there is a channel 0000."""
-    images = list(images)
     first_channels = {_stem(image)[:-5] for image in images if _stem(image).endswith("_0000")}
     cases: dict[str, list[Path]] = {}
     for image in images:
         match = _CHANNEL.fullmatch(_stem(image))
-        in_channels = match is not None and match["case"] in first_channels
-        cases.setdefault(match["case"] if match and in_channels else _stem(image), []).append(image)
+        case = match["case"] if match and match["case"] in first_channels else _stem(image)
+        cases.setdefault(case, []).append(image)
     for name, files in cases.items():
         stems = [_stem(file) for file in files]
         if len(set(stems)) < len(stems) or (name in stems and len(stems) > 1):
             names = " and ".join(file.name for file in files[:2])
             raise InputError(f"{files[0].parent}: {names} would both be predicted as {name}; keep one.")
-    return [Source(name, tuple(files), _ending(files[0])) for name, files in cases.items()]
+    return {name: tuple(files) for name, files in cases.items()}
 
 
-def _single(image: Path, channels: Sequence[str]) -> Source:
+def _single(image: Path, channels: Sequence[str]) -> dict[str, tuple[Path, ...]]:
     """One file with the other channels beside it, or one DICOM series."""
     if image.is_dir():
-        folder = image.resolve()
-        return Source(folder.name or "series", (image,), _ending(image))
+        image = image.resolve()  # "." has a name too
     name = _stem(image).removesuffix("_0000")
     if len(channels) == 1 or name == _stem(image):
-        return Source(name, (image,), _ending(image))
-    beside = [image.with_name(f"{name}_{i:04d}{image_suffix(image)}") for i in range(len(channels))]
-    return Source(name, tuple(path for path in beside if path.is_file()), _ending(image))
+        return {name: (image,)}
+    suffix = "" if image.is_dir() else image_suffix(image)
+    beside = [image.with_name(f"{name}_{i:04d}{suffix}") for i in range(len(channels))]
+    return {name: tuple(path for path in beside if path.exists())}
 
 
 def _stem(path: Path) -> str:
     return path.name if path.is_dir() else strip_suffix(path)
-
-
-def _ending(image: Path) -> str:
-    """The input's own, except where that format holds no volume in one file."""
-    suffix = "" if image.is_dir() else image_suffix(image)
-    return {"": ".nii.gz", ".mhd": ".mha"}.get(suffix, suffix)
 
 
 def _is_dicom_series(folder: Path) -> bool:

@@ -1,0 +1,38 @@
+"""How to predict: read by the command line before torch is imported."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from shapepu.errors import InputError
+from shapepu.postprocess import ComponentRule
+
+Averaging = Literal["none", "flips", "rotations"]
+
+
+@dataclass(frozen=True)
+class PredictOptions:
+    """How a volume is predicted.
+
+    Args:
+        largest_component: keep only the largest connected piece, in 3-D: of the whole ``foreground`` as the
+            paper does, ``per-class``, or ``off``.
+        averaging: mean probabilities over views of each slice: its 4 ``flips``, or all 8 ``rotations`` by
+            right angles and their mirror images; takes 4 or 8 times as long.
+        probabilities: keep the probability of each class in each voxel; of files, in probabilities/CASE.npz.
+        uncertainty: compute how undecided the model is in each voxel, from 0 to 1; of files, in uncertainty/.
+        batch_size: slices at once; 0 chooses by their size.
+        precision: ``bf16`` computes the network in bfloat16; ``auto`` does so where the hardware gains by it.
+    """
+
+    largest_component: ComponentRule = "foreground"
+    averaging: Averaging = "none"
+    probabilities: bool = False
+    uncertainty: bool = False
+    batch_size: int = 0
+    precision: Literal["auto", "fp32", "bf16"] = "auto"
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 0:
+            raise InputError(f"batch_size: expected 1 or more, or 0 to choose, got {self.batch_size}.")
