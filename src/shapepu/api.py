@@ -18,6 +18,7 @@ from shapepu.data.readers.splits import with_validation
 from shapepu.errors import InputError
 from shapepu.evaluation.scoring import Evaluation
 from shapepu.methods import Method, Task, build_method, find_method
+from shapepu.model import Model
 from shapepu.prepare import Prepared, describe_data, prepare
 from shapepu.runfolder import RunFolder, versions
 from shapepu.settings import TrainSettings, network_builder, settings_for, with_budget
