@@ -9,7 +9,14 @@ import pytest
 import torch
 
 import oracles
-from shapepu.calibration import COOLEST, HOTTEST, apply_temperature, fit_temperature
+from shapepu.calibration import (
+    COOLEST,
+    HOTTEST,
+    Calibration,
+    apply_temperature,
+    fit_calibration,
+    fit_temperature,
+)
 
 
 def labelled_logits(pixels: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
@@ -73,3 +80,47 @@ def test_applying_a_temperature_divides_the_log_odds() -> None:
     log_probs = torch.tensor([0.8, 0.2]).log().view(1, 2, 1, 1)
     softened = apply_temperature(log_probs, 2.0).exp().flatten()
     np.testing.assert_allclose(softened, [2 / 3, 1 / 3], rtol=1e-6)
+
+
+def test_a_bias_and_a_scale_put_on_honest_logits_are_undone() -> None:
+    logits, labels = labelled_logits(50_000)
+    distorted = 2.5 * logits + torch.tensor([1.0, -0.5, 0.0], dtype=torch.float64)
+    corrected = fit_calibration(distorted, labels).apply(distorted)
+    torch.testing.assert_close(corrected.exp(), logits.softmax(dim=1), atol=0.03, rtol=0)
+
+
+def test_the_mean_posterior_over_the_labelled_pixels_becomes_their_share() -> None:
+    logits, labels = labelled_logits(500)
+    distorted = 0.4 * logits + torch.tensor([2.0, 0.0, -1.0], dtype=torch.float64)
+    corrected = fit_calibration(distorted, labels, ridge=1e-9).apply(distorted).exp()
+    shares = torch.bincount(labels, minlength=3) / 500
+    torch.testing.assert_close(corrected.mean(dim=0), shares.double(), atol=1e-6, rtol=0)
+
+
+def test_no_neighbouring_correction_has_a_lower_loss() -> None:
+    logits, labels = labelled_logits(60)
+    best = fit_calibration(logits, labels, ridge=1e-9)
+
+    def loss(calibration: Calibration) -> float:
+        return float(-calibration.apply(logits).gather(1, labels[:, None]).mean())
+
+    for direction in range(4):
+        for step in (-0.02, 0.02):
+            biases = best.biases.clone()
+            biases[direction - 1] += step if direction else 0.0
+            moved = Calibration(best.sharpness + (0.0 if direction else step), biases)
+            assert loss(moved) > loss(best)
+
+
+def test_classes_that_are_never_confused_and_classes_that_are_absent_stay_finite() -> None:
+    logits = torch.tensor([[9.0, 0.0, 0.0], [0.0, 9.0, 0.0]]).repeat(50, 1)
+    calibration = fit_calibration(logits, torch.tensor([0, 1]).repeat(50))
+    assert calibration.biases.isfinite().all()
+    assert 0 < calibration.sharpness < 10
+    assert calibration.apply(logits).isfinite().all()
+
+
+def test_nothing_labelled_corrects_nothing() -> None:
+    calibration = fit_calibration(torch.zeros(0, 3), torch.zeros(0, dtype=torch.long))
+    logits = torch.randn(4, 3, 2, 2)
+    torch.testing.assert_close(calibration.apply(logits), logits.log_softmax(dim=1))

@@ -56,10 +56,10 @@ def toy_store(slices: int = 12, *, seed: int = 0, scribbled_share: float = 0.06)
 TOY_OPTIONS: dict[str, Any] = {
     # The paper's square would cut out the whole of a toy image.
     "shapepu": ShapePUConfig(
-        view=ViewSettings(cut=8), pool="epoch", ranking="pool", warmup_epochs=2, warmup_share=0.3
+        view=ViewSettings(cut=8), pool="epoch", ranking="pool", calibrate=True, guard=0.05, warmup_epochs=1
     ),
 }
-"""Options of the methods whose defaults are meant for images of the usual size and runs of the usual length."""
+"""Options of methods whose defaults are meant for larger images and longer runs."""
 
 
 def toy_settings(method: str = "pce", **changes: Any) -> TrainSettings:

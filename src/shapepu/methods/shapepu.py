@@ -8,6 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from shapepu.calibration import fit_calibration
 from shapepu.errors import InputError
 from shapepu.labels import OUTSIDE
 from shapepu.losses.consistency import global_consistency
@@ -36,6 +37,10 @@ class ShapePUConfig:
         pool_slices: training slices drawn for an ``epoch`` pool; 0 takes all.
         ranking: which unlabelled pixels count as the highest alpha_j share: the highest of the ``batch``, or
             those above that share of the ``epoch`` pool, so that a slice without a heart keeps no positives.
+        calibrate: correct an ``epoch`` pool's posteriors first, so that over the scribble pixels they agree
+            with the scribbles; EM runs away from posteriors that do not.
+        guard: never rule a class out where it is as probable as on all but this share of its own scribble
+            pixels, whatever the estimate; needs ``ranking`` by the pool. 0 trusts the estimate.
         warmup_epochs: L- waits for this many epochs,
         warmup_share: and for this share of the run,
         readiness: and, with an ``epoch`` pool, until no foreground ratio changed by more than this,
@@ -54,6 +59,8 @@ class ShapePUConfig:
     pool: Literal["batch", "epoch"] = "batch"
     pool_slices: int = 0
     ranking: Literal["batch", "pool"] = "batch"
+    calibrate: bool = False
+    guard: float = 0.0
     warmup_epochs: int = 100
     warmup_share: float = 0.0
     readiness: float = 0.0
@@ -69,6 +76,8 @@ FAST = ShapePUConfig(
     pool="epoch",
     pool_slices=96,
     ranking="pool",
+    calibrate=True,
+    guard=0.05,
     warmup_epochs=5,
     warmup_share=0.3,
     readiness=0.25,
@@ -160,25 +169,33 @@ class ShapePU(Method):
 
     def _estimate(self, start: EpochStart) -> bool:
         """EM over the averaged network's posteriors; whether the estimate can be trusted."""
-        classes = self.task.classes
-        pool = PosteriorHistogram(classes, device=self.ratios.device)
-        hits = torch.zeros(classes, dtype=torch.float64, device=self.ratios.device)
-        seen = torch.zeros_like(hits)
-        limit = self.config.pool_slices or None
-        for batch in start.data.plain_batches(16, limit=limit, generator=start.generator):
-            log_probs = start.teacher(batch.images).clamp(min=1e-30).log()
-            pool.add(log_probs.movedim(1, -1)[batch.unlabelled])
-            labels = batch.labels[batch.labelled].long()
-            right = log_probs.argmax(dim=1)[batch.labelled] == labels
-            seen += torch.bincount(labels, minlength=classes)
-            hits += torch.bincount(labels[right], minlength=classes)
-        state = fit(
-            pool.log_probs, self.label_shares, weights=pool.weights, tolerance=1e-6, max_iterations=500
-        )
-        steady = self._is_steady(state.ratios) and bool((hits >= RECALL_FOR_READINESS * seen).all())
+        config: ShapePUConfig = self.config
+        pool, scribbled, labels = self._look_around(start)
+        posteriors = pool.log_probs
+        if config.calibrate:
+            posteriors = fit_calibration(scribbled, labels).apply(posteriors)
+        shares = torch.bincount(labels, minlength=self.task.classes)
+        state = fit(posteriors, shares, weights=pool.weights, tolerance=1e-6, max_iterations=500)
+        recall = _share_by_class(scribbled.argmax(dim=1) == labels, labels, self.task.classes)
+        trusted = self._is_steady(state.ratios) and bool((recall[shares > 0] >= RECALL_FOR_READINESS).all())
         self.ratios.copy_(state.ratios)
         self.log_thresholds.copy_(pool.thresholds(state.ratios))
-        return steady or not self.config.readiness
+        if config.guard:
+            lowest = _lowest_of_scribbles(scribbled, labels, config.guard)
+            self.log_thresholds.copy_(torch.minimum(self.log_thresholds, lowest))
+        return trusted or not config.readiness
+
+    def _look_around(self, start: EpochStart) -> tuple[PosteriorHistogram, Tensor, Tensor]:
+        """Averaged posteriors of unlabelled pixels, pooled, and of labelled ones with their labels."""
+        pool = PosteriorHistogram(self.task.classes, device=self.ratios.device)
+        scribbled, labels = [], []
+        limit = self.config.pool_slices or None
+        for batch in start.data.plain_batches(16, limit=limit, generator=start.generator):
+            log_probs = start.teacher(batch.images).clamp(min=1e-30).log().movedim(1, -1)
+            pool.add(log_probs[batch.unlabelled])
+            scribbled.append(log_probs[batch.labelled])
+            labels.append(batch.labels[batch.labelled].long())
+        return pool, torch.cat(scribbled), torch.cat(labels)
 
     def _is_steady(self, ratios: Tensor) -> bool:
         present = self.label_shares[1:] > 0
@@ -190,6 +207,21 @@ class ShapePU(Method):
             return {}
         ratios = {f"ratio.{label}": float(ratio) for label, ratio in enumerate(self.ratios)}
         return {**ratios, "negative_active": float(self.active)}
+
+
+def _share_by_class(claims: Tensor, labels: Tensor, classes: int) -> Tensor:
+    """The share of the pixels of each class for which a claim is true."""
+    true = torch.bincount(labels[claims], minlength=classes)
+    return true / torch.bincount(labels, minlength=classes).clamp(min=1)
+
+
+def _lowest_of_scribbles(log_probs: Tensor, labels: Tensor, share: float) -> Tensor:
+    """For each class the log probability that all but ``share`` of its own scribble pixels exceed, (K,)."""
+    lowest = torch.full((log_probs.shape[1],), -torch.inf, dtype=torch.float64, device=log_probs.device)
+    for label in labels.unique().tolist():
+        own = log_probs[labels == label, label].sort().values
+        lowest[label] = own[int(share * len(own))]
+    return lowest
 
 
 def ablation(number: int) -> Any:
