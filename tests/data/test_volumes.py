@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import contextlib
 import gzip
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -203,7 +205,8 @@ BAD_FILES: dict[str, tuple[Callable[[Path], Path], str]] = {
     "text": (_bytes("a.nii.gz", b"not an image " * 50), "NIfTI file expected"),
     "short text": (_bytes("a.nii", b"x"), "NIfTI file expected"),
     "text in a gzip": (_bytes("a.nii.gz", gzip.compress(b"not an image " * 50)), "NIfTI file expected"),
-    "text in another format": (_bytes("a.nrrd", b"not an image " * 50), "cannot be read"),
+    "text named nrrd": (_bytes("a.nrrd", b"not an image " * 50), "cannot be read"),
+    "text named mha": (_bytes("a.mha", b"not an image\n" * 50), "a MetaImage file expected"),
     "unknown format": (_bytes("a.png", b"\x89PNG"), "not a known image format"),
     "truncated nii.gz": (_cut("a.nii.gz"), "truncated"),
     "truncated nii": (_cut("raw.nii", 0.9), "truncated"),
@@ -248,6 +251,22 @@ def test_no_truncation_of_a_compressed_file_goes_unnoticed(
     path.write_bytes(content[: int(len(content) * share)])
     with pytest.raises(InputError):
         read_volume(path)
+
+
+@settings(max_examples=100, deadline=None)
+@given(damage=st.lists(st.tuples(st.integers(0, 351), st.integers(0, 255)), min_size=1, max_size=4))
+def test_a_damaged_header_is_refused_or_read_but_nothing_else_happens(
+    damage: list[tuple[int, int]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    path = write_nifti(tmp_path_factory.mktemp("damage") / "a.nii", random_image())
+    content = bytearray(path.read_bytes())
+    for position, value in damage:
+        content[position] = value
+    path.write_bytes(content)
+    with contextlib.suppress(InputError), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        volume = read_volume(path)
+        assert volume.header.shape == read_header(path).shape
 
 
 def test_reading_leaves_itk_warnings_as_they_were(tmp_path: Path) -> None:

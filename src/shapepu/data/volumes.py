@@ -249,6 +249,7 @@ def _header_of_nifti(nifti: NiftiHeader) -> Header:
 
 def _itk_information(path: Path) -> Header:
     """The header of an NRRD or MetaImage file, by SimpleITK."""
+    meta_image = _meta_image_fields(path) if image_suffix(path) in (".mha", ".mhd") else None
     reader = sitk.ImageFileReader()
     reader.SetFileName(str(path))
     reader.ReadImageInformation()
@@ -262,8 +263,8 @@ def _itk_information(path: Path) -> Header:
     dtype = sitk.GetArrayViewFromImage(sitk.Image([1, 1, 1], reader.GetPixelID())).dtype
     if dtype.kind not in "iuf":
         raise InputError(f"{path}: one number a voxel expected, got {dtype.name}; save a grey-value volume.")
-    if image_suffix(path) in (".mha", ".mhd"):
-        _reject_short_meta_image(path, math.prod(size) * dtype.itemsize)
+    if meta_image is not None:
+        _reject_short_meta_image(path, meta_image, math.prod(size) * dtype.itemsize)
     x_mm, y_mm, z_mm = reader.GetSpacing()[:3]
     reject_unusable_spacing(path, np.array([x_mm, y_mm, z_mm]))
     return Header(
@@ -290,17 +291,27 @@ def _reject_layers(path: Path, reader: sitk.ImageFileReader) -> None:
     )
 
 
-def _reject_short_meta_image(path: Path, voxel_bytes: int) -> None:
-    """Know a truncated file before MetaIO does: it would print to stderr by itself."""
+def _meta_image_fields(path: Path) -> dict[bytes, bytes]:
+    """The header of a MetaImage file; what is none is known here, before MetaIO prints to stderr about it."""
     fields: dict[bytes, bytes] = {}
     with open(path, "rb") as stream:
         for line in stream:
             key, _, value = line.partition(b"=")
             fields[key.strip()] = value.strip()
             if key.strip() == b"ElementDataFile":
+                fields[b"header bytes"] = str(stream.tell()).encode()
                 break
-        start = stream.tell()
-    data_file = fields.get(b"ElementDataFile", b"LIST").decode(errors="replace")
+    missing = [key for key in (b"NDims", b"DimSize", b"ElementType", b"ElementDataFile") if key not in fields]
+    if missing:
+        raise InputError(
+            f"{path}: a MetaImage file expected, but it says no {missing[0].decode()}; export it again."
+        )
+    return fields
+
+
+def _reject_short_meta_image(path: Path, fields: dict[bytes, bytes], voxel_bytes: int) -> None:
+    """Know a truncated file before MetaIO does: it would print to stderr by itself."""
+    data_file = fields[b"ElementDataFile"].decode(errors="replace")
     if data_file == "LIST" or "%" in data_file or b"HeaderSize" in fields:
         return
     data_path = path if data_file in ("LOCAL", "Local", "local") else path.parent / data_file
@@ -310,7 +321,8 @@ def _reject_short_meta_image(path: Path, voxel_bytes: int) -> None:
         )
     compressed = fields.get(b"CompressedData", b"").lower() == b"true"
     expected = int(fields.get(b"CompressedDataSize", b"0")) if compressed else voxel_bytes
-    present = data_path.stat().st_size - (start if data_path == path else 0)
+    start = int(fields[b"header bytes"]) if data_path == path else 0
+    present = data_path.stat().st_size - start
     if present < expected:
         raise InputError(
             f"{path}: truncated: its header promises {expected} bytes of voxels, {present} are there; copy "
@@ -337,8 +349,11 @@ def _one_line_errors(path: Path) -> Iterator[None]:
     shown = sitk.ProcessObject.GetGlobalWarningDisplay()
     sitk.ProcessObject.SetGlobalWarningDisplay(False)
     try:
-        yield
-    except RuntimeError as error:
+        with np.errstate(invalid="ignore", over="ignore"):
+            yield
+    except InputError:
+        raise
+    except (RuntimeError, ValueError, OverflowError) as error:
         reason = re.sub(r"\w+\(0x[0-9a-f]+\): ", "", str(error).strip().splitlines()[-1])
         raise InputError(f"{path}: it cannot be read ({reason}); copy or export it again.") from error
     except OSError as error:

@@ -62,9 +62,8 @@ def read_dataset(
     """
     root = Path(path)
     if not root.is_dir():
-        raise InputError(
-            f"{root}: {'it is a file; a' if root.exists() else 'no such'} data set folder expected."
-        )
+        came = "it is a file" if root.exists() else "nothing of that name is there"
+        raise InputError(f"{root}: a data set folder expected, but {came}.")
     reader = _recognised(root) if layout == "auto" else LAYOUTS.get(layout)
     if reader is None:
         raise unknown_name("layout", layout, ("auto", *LAYOUTS))
