@@ -10,7 +10,7 @@ import logging
 import math
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -171,7 +171,7 @@ class Trainer:
             "learning_rate": self._learning_rate(),
             "images_per_second": images / (watch.seconds - started),
             **losses,
-            **state.method.report(),
+            **named_by_class(state.method.report(), self.batches.store.labels_set.names),
             **self._validate(watch),
         }
         state.rows.append(row)
@@ -279,6 +279,17 @@ def make_fabric(settings: TrainSettings) -> Fabric:
     # Fabric announces the precision on every start; config.yaml says it, too.
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
     return Fabric(accelerator=settings.device, devices=1, precision=precision)  # type: ignore[arg-type]
+
+
+def named_by_class(figures: Mapping[str, float | Sequence[float]], names: Sequence[str]) -> dict[str, float]:
+    """One column a figure, and one a class for figures that each class has: ``ratio.myo``."""
+    columns: dict[str, float] = {}
+    for figure, values in figures.items():
+        if isinstance(values, Sequence):
+            columns |= {f"{figure}.{name}": value for name, value in zip(names, values, strict=True)}
+        else:
+            columns[figure] = values
+    return columns
 
 
 def wrap_networks(fabric: Fabric, method: Method) -> None:

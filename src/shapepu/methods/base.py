@@ -7,7 +7,7 @@ as it can: :meth:`Method.losses` (most stop there), :meth:`Method.before_epoch`,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol
 
@@ -152,8 +152,8 @@ class Method(nn.Module):
         """The children that :meth:`predict` uses; only these travel in a model bundle."""
         return ("network",)
 
-    def report(self) -> dict[str, float]:
-        """Figures for ``metrics.csv`` beside the losses, such as mixture ratios."""
+    def report(self) -> dict[str, float | Sequence[float]]:
+        """Figures for ``metrics.csv`` beside the losses; a sequence has one for each class."""
         return {}
 
     def log_probs(self, images: Tensor) -> Tensor:

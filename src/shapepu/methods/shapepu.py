@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
@@ -202,11 +203,10 @@ class ShapePU(Method):
         before, now = self.ratios[1:][present], ratios[1:][present]
         return bool(((now > 0) & ((now - before).abs() <= self.config.readiness * before)).all())
 
-    def report(self) -> dict[str, float]:
+    def report(self) -> dict[str, float | Sequence[float]]:
         if not self.config.negative:
             return {}
-        ratios = {f"ratio.{label}": float(ratio) for label, ratio in enumerate(self.ratios)}
-        return {**ratios, "negative_active": float(self.active)}
+        return {"ratio": self.ratios.tolist(), "negative_active": float(self.active)}
 
 
 def _share_by_class(claims: Tensor, labels: Tensor, classes: int) -> Tensor:
