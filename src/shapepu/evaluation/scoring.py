@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from shapepu.console import progress
+from shapepu.data.case import Case
 from shapepu.data.volumes import (
     Volume,
     count_values,
@@ -66,14 +68,29 @@ def score_folders(
         labels = _labels_in_files(pairing.pairs, ignore, quiet)
     elif ignore is not None:
         labels = LabelSet(labels.names, labels.values, ignore)
-    pairs = progress(pairing.pairs, what="evaluate", total=len(pairing.pairs), unit="case", quiet=quiet)
-    results = [_score_pair(pair, labels) for pair in pairs]
-    notes += _summed_up([noticed for _, noticed in results])
-    return Evaluation(labels, tuple(case for case, _ in results), notes)
+    return _score_pairs(pairing.pairs, labels, notes, quiet)
 
 
 evaluate = score_folders
 """Its name among the public ones: ``shapepu.evaluate``."""
+
+
+def score_cases(
+    cases: Sequence[Case], predictions: Sequence[Path], labels: LabelSet, *, quiet: bool = True
+) -> Evaluation:
+    """Score one prediction for each of ``cases``, which have masks, in their order."""
+    pairs = []
+    for case, prediction in zip(cases, predictions, strict=True):
+        assert case.mask is not None, "callers choose cases with masks"
+        pairs.append(Pair(case.name, case.group, prediction, case.mask, next(iter(case.images), None)))
+    return _score_pairs(pairs, labels, (), quiet)
+
+
+def _score_pairs(pairs: Sequence[Pair], labels: LabelSet, notes: tuple[str, ...], quiet: bool) -> Evaluation:
+    shown = progress(pairs, what="evaluate", total=len(pairs), unit="case", quiet=quiet)
+    results = [_score_pair(pair, labels) for pair in shown]
+    notes += _summed_up([noticed for _, noticed in results])
+    return Evaluation(labels, tuple(case for case, _ in results), notes)
 
 
 def _score_pair(pair: Pair, labels: LabelSet) -> tuple[CaseScores, dict[str, str]]:
