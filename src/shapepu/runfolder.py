@@ -107,7 +107,7 @@ def versions() -> dict[str, str]:
 
     return {
         "shapepu": __version__,
-        "torch": torch.__version__,
+        "torch": str(torch.__version__),
         "numpy": numpy.__version__,
         "python": platform.python_version(),
         "machine": f"{platform.machine()}, {torch.get_num_threads()} threads",
