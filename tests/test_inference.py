@@ -251,4 +251,4 @@ def test_memory_grows_with_the_image_and_not_with_its_probabilities():
     command = [sys.executable, "-c", MEMORY, str(Path(__file__).parent)]
     grown = float(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
     # The probabilities of 100 more slices would take 375 MiB; image, resampled image and labels take 50.
-    assert grown < 150
+    assert grown < 200
