@@ -150,6 +150,12 @@ def test_the_same_voxels_in_training_and_validation_are_an_error(data: Path) -> 
     assert ("error", "duplicate", "case1") in codes(check(data))
 
 
+def test_the_same_voxels_twice_in_the_test_split_are_a_warning(data: Path) -> None:
+    for name in ("case7", "case8"):
+        write_nifti(data / f"test/images/{name}.nii.gz", random_image(seed=7))
+    assert codes(check(data)) == [("warning", "duplicate", "case8")]
+
+
 @pytest.mark.parametrize(("split", "level"), [("val", "error"), ("test", "error"), ("unpaired", "warning")])
 def test_a_patient_in_two_splits_leaks(data: Path, split: str, level: str) -> None:
     dataset = read_dataset(data)

@@ -72,6 +72,16 @@ def test_the_same_labels_give_the_same_bytes(tmp_path: Path) -> None:
     assert (tmp_path / "a.nii.gz").read_bytes() == (tmp_path / "b.nii.gz").read_bytes()
 
 
+def test_the_scaling_and_extensions_of_the_image_do_not_reach_the_labels(tmp_path: Path) -> None:
+    nib.save(nib.Nifti1Image(random_image().T, POSE), tmp_path / "image.nii")
+    content = bytearray((tmp_path / "image.nii").read_bytes())
+    content[112:120] = np.array([2.0, 7.0], "<f4").tobytes()
+    (tmp_path / "image.nii").write_bytes(content)
+    write_labels(tmp_path / "labels.nii", LABELS, tmp_path / "image.nii")
+    assert np.array_equal(nib.load(tmp_path / "labels.nii").get_fdata(), LABELS.T)
+    assert (tmp_path / "labels.nii").read_bytes()[348:352] == b"\0\0\0\0"
+
+
 def test_a_fourth_axis_of_one_does_not_reach_the_labels(tmp_path: Path) -> None:
     nib.save(nib.Nifti1Image(random_image().T[..., None], POSE), tmp_path / "image.nii.gz")
     write_labels(tmp_path / "a.nii.gz", LABELS, tmp_path / "image.nii.gz")
