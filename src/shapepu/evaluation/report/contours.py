@@ -1,0 +1,290 @@
+"""Pictures of cases: a few slices each, with the contours of prediction and reference."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from numpy.typing import NDArray
+
+from shapepu.data.grid import slice_axis
+from shapepu.data.volumes import read_labels, read_volume
+from shapepu.errors import InputError
+from shapepu.evaluation.report.contents import ValidationCase
+from shapepu.evaluation.report.palette import INK, MUTED, PAPER, class_colours, structure_colours
+from shapepu.files import atomic_path
+from shapepu.labels import LabelSet
+
+SLICES = 5
+"""Slices shown of a case, spread from end to end; the one with the largest error is always among them."""
+
+MARGIN = 0.2
+"""Of the region of interest, added on each side of it."""
+
+LEAST_MARGIN_MM = 8.0
+
+LARGEST_SIDE = 240
+"""Pixels of a slice as it is embedded; a larger one is thinned out, so that a report stays small."""
+
+CONTOUR_WIDTH = 1.3
+
+
+@dataclass(frozen=True, eq=False)
+class CaseSlices:
+    """One case, slices first.
+
+    Args:
+        image: (S, rows, columns).
+        prediction: labels 0..K-1, same shape.
+        reference: labels 0..K-1, or K where unlabelled, same shape.
+        pixel_mm: height and width of a pixel.
+    """
+
+    image: NDArray[Any]
+    prediction: NDArray[np.uint8]
+    reference: NDArray[np.uint8]
+    pixel_mm: tuple[float, float]
+
+
+def extremes(case_means: Mapping[str, float]) -> dict[str, str]:
+    """The cases to look at, by what they stand for: best, median and worst, as far as there are so many.
+
+    Equal means are told apart by name, so that the same scores always give the same cases. Of an even number
+    the lower of the two middle cases is the median.
+    """
+    ranked = sorted(case_means, key=lambda case: (case_means[case], case))
+    if len(ranked) < 2:
+        return dict(zip(["only"], ranked, strict=False))
+    chosen = {"best": ranked[-1], "median": ranked[(len(ranked) - 1) // 2], "worst": ranked[0]}
+    if len(ranked) == 2:
+        del chosen["median"]
+    return chosen
+
+
+def read_case(case: ValidationCase, labels: LabelSet) -> CaseSlices:
+    """Read the first channel, the prediction and the reference of a case."""
+    volume = read_volume(case.image)
+    prediction, reference = read_labels(case.prediction, labels), read_labels(case.reference, labels)
+    for array, path in ((prediction, case.prediction), (reference, case.reference)):
+        if array.shape != volume.array.shape:
+            raise InputError(f"{path}: has shape {array.shape}, but the image {volume.array.shape}.")
+    axis = slice_axis(volume.array.shape, volume.spacing_mm)
+    height_mm, width_mm = (step for other, step in enumerate(volume.spacing_mm) if other != axis)
+    image, prediction, reference = (np.moveaxis(a, axis, 0) for a in (volume.array, prediction, reference))
+    return CaseSlices(image, prediction, reference, (height_mm, width_mm))
+
+
+def slices_to_show(foreground: NDArray[np.bool_], errors: NDArray[np.int64]) -> tuple[list[int], int | None]:
+    """Which slices are worth showing, and which of them has the largest error.
+
+    Args:
+        foreground: whether a slice holds any structure, in the prediction or the reference.
+        errors: wrong pixels of each slice.
+
+    Returns:
+        Indices in rising order: up to :data:`SLICES`, spread evenly over the slices with foreground, the one
+        with most wrong pixels among them; and that one, None when no pixel is wrong. When no slice has
+        foreground, the middle one.
+    """
+    occupied = np.flatnonzero(foreground)
+    if not len(occupied):
+        return [len(foreground) // 2], None
+    worst = int(errors.argmax()) if errors.any() else None
+    count = min(SLICES, len(occupied))
+    middles_of_stretches = ((np.arange(count) + 0.5) * len(occupied) / count).astype(int)
+    shown = occupied[middles_of_stretches]
+    if worst is not None and worst not in shown:
+        shown[np.abs(shown - worst).argmin()] = worst
+    return sorted(map(int, shown)), worst
+
+
+def case_figure(case: CaseSlices, labels: LabelSet) -> Figure:
+    """A row of slices around the structures: the prediction's contours solid, the reference's dashed."""
+    known = case.reference < labels.count
+    foreground = (case.prediction > 0) | ((case.reference > 0) & known)
+    wrong = ((case.prediction != case.reference) & known).sum(axis=(1, 2))
+    shown, worst = slices_to_show(np.any(foreground, axis=(1, 2)), wrong)
+    rows, columns = region_of_interest(foreground, case.pixel_mm)
+    crop = (shown, rows, columns)
+    low, high = _grey_levels(case.image[crop])
+    height_mm = (rows.stop - rows.start) * case.pixel_mm[0]
+    width_mm = (columns.stop - columns.start) * case.pixel_mm[1]
+    figure, panels = _panel_row(SLICES, height_mm / width_mm)
+    for index, axes in zip(shown, panels, strict=False):
+        place = (index, rows, columns)
+        _draw_image(axes, case.image[place], case.pixel_mm, low, high)
+        _draw_contours(axes, case.reference[place], labels, case.pixel_mm, dashed=True)
+        _draw_contours(axes, case.prediction[place], labels, case.pixel_mm, dashed=False)
+        note = " · most wrong pixels" if index == worst else ""
+        title = f"slice {index + 1} of {len(case.image)}{note}"
+        axes.set_title(title, fontsize=8, color=INK if note else MUTED, loc="left", pad=3)
+    for axes in panels[len(shown) :]:
+        axes.set_visible(False)
+    return figure
+
+
+def region_of_interest(foreground: NDArray[np.bool_], pixel_mm: Sequence[float]) -> tuple[slice, slice]:
+    """Rows and columns around the foreground of all slices with a margin; all of them when there is none."""
+    sides = []
+    for axis in (1, 2):
+        occupied = np.flatnonzero(foreground.any(axis=tuple({0, 1, 2} - {axis})))
+        length = foreground.shape[axis]
+        if not len(occupied):
+            sides.append(slice(0, length))
+            continue
+        first, last = int(occupied[0]), int(occupied[-1])
+        margin = round(max(MARGIN * (last + 1 - first), LEAST_MARGIN_MM / pixel_mm[axis - 1]))
+        sides.append(slice(max(0, first - margin), min(length, last + 1 + margin)))
+    return sides[0], sides[1]
+
+
+def picture_scribble_to_prediction(
+    image: NDArray,
+    scribble: NDArray,
+    prediction: NDArray,
+    reference: NDArray,
+    target_png: Path,
+    *,
+    names: Sequence[str] = ("background", "rv", "myo", "lv"),
+    pixel_mm: tuple[float, float] = (1.0, 1.0),
+) -> None:
+    """One slice three times, side by side: the scribbles, the prediction, the reference.
+
+    Args:
+        image: (rows, columns).
+        scribble: labels 0..K-1, anything else is unlabelled; shape of the image.
+        prediction: labels 0..K-1, shape of the image.
+        reference: labels 0..K-1, shape of the image.
+        target_png: written whole or not at all.
+        names: of the K classes, background first.
+        pixel_mm: height and width of a pixel.
+    """
+    labels = LabelSet(tuple(names))
+    marked = (scribble < labels.count) | (prediction > 0) | (reference > 0)
+    crop = region_of_interest(marked[None], pixel_mm)
+    image, scribble, prediction, reference = (a[crop] for a in (image, scribble, prediction, reference))
+    height_mm, width_mm = (length * step for length, step in zip(image.shape, pixel_mm, strict=True))
+    figure, panels = _panel_row(3, height_mm / width_mm, below_inches=0.42, title_inches=0.34)
+    figure.set_facecolor(PAPER)
+    low, high = _grey_levels(image)
+    titles = ("Scribbles", "Prediction", "Reference")
+    for axes, title, drawn in zip(panels, titles, (scribble, prediction, reference), strict=True):
+        _draw_image(axes, image, pixel_mm, low, high, smooth=True)
+        axes.set_title(title, fontsize=11, fontweight="bold", color=INK, loc="left", pad=6)
+        if drawn is scribble:
+            _paint(axes, drawn, class_colours(names), pixel_mm, opacity=1.0)
+        else:
+            _paint(axes, drawn, structure_colours(names[1:]), pixel_mm, opacity=0.35, first=1)
+            _draw_contours(axes, drawn, labels, pixel_mm, dashed=False)
+    handles = [Patch(facecolor=colour, label=name) for name, colour in class_colours(names).items()]
+    figure.legend(
+        handles=handles,
+        loc="lower left",
+        ncols=len(handles),
+        frameon=False,
+        fontsize=10,
+        labelcolor=INK,
+        handlelength=1.1,
+        handleheight=0.8,
+        handletextpad=0.5,
+        columnspacing=1.4,
+        borderpad=0,
+        borderaxespad=0.5,
+    )
+    with atomic_path(target_png) as temporary:
+        figure.savefig(temporary, format="png", dpi=160, metadata={"Software": None})
+
+
+def _panel_row(
+    count: int, aspect: float, *, title_inches: float = 0.22, below_inches: float = 0.0
+) -> tuple[Figure, list[Axes]]:
+    """A figure ten inches wide with ``count`` equal panels, as high as ``aspect`` asks, within reason."""
+    width, gap = 10.0, 0.08
+    panel_width = (width - gap * (count - 1)) / count
+    panel_height = panel_width * min(max(aspect, 0.3), 1.5)
+    height = panel_height + title_inches + below_inches
+    figure = Figure(figsize=(width, height))
+    left = [index * (panel_width + gap) / width for index in range(count)]
+    size = (panel_width / width, panel_height / height)
+    panels = [figure.add_axes((x, below_inches / height, *size)) for x in left]
+    for axes in panels:
+        axes.set_axis_off()
+    return figure, panels
+
+
+def _draw_image(
+    axes: Axes, image: NDArray, pixel_mm: Sequence[float], low: float, high: float, *, smooth: bool = False
+) -> None:
+    """A grey image in millimetres, so that pixels that are not square look as they are."""
+    thin = -(-max(image.shape) // LARGEST_SIDE)
+    rows, columns = (-(-length // thin) * thin for length in image.shape)
+    padded = np.pad(
+        image.astype(np.float32), ((0, rows - image.shape[0]), (0, columns - image.shape[1])), mode="edge"
+    )
+    blocks = padded.reshape(rows // thin, thin, columns // thin, thin).mean(axis=(1, 3))
+    axes.imshow(
+        blocks,
+        cmap="gray",
+        vmin=low,
+        vmax=high,
+        extent=(0, columns * pixel_mm[1], rows * pixel_mm[0], 0),
+        interpolation="bicubic" if smooth else "none",
+    )
+    axes.set_xlim(0, image.shape[1] * pixel_mm[1])
+    axes.set_ylim(image.shape[0] * pixel_mm[0], 0)
+
+
+def _draw_contours(
+    axes: Axes, drawn: NDArray, labels: LabelSet, pixel_mm: Sequence[float], *, dashed: bool
+) -> None:
+    """The outline of each structure; those that touch the border of the picture are closed along it."""
+    padded = np.pad(drawn, 1)
+    rows_mm, columns_mm = (
+        (np.arange(-1, length + 1) + 0.5) * step for length, step in zip(drawn.shape, pixel_mm, strict=True)
+    )
+    colours = structure_colours(labels.foreground)
+    for label, name in enumerate(labels.foreground, start=1):
+        inside = padded == label
+        if inside.any():
+            axes.contour(
+                columns_mm,
+                rows_mm,
+                inside.astype(np.float32),
+                levels=[0.5],
+                colors=[colours[name]],
+                linewidths=CONTOUR_WIDTH,
+                linestyles=[(0, (2.5, 1.5))] if dashed else ["solid"],
+            )
+
+
+def _paint(
+    axes: Axes,
+    drawn: NDArray,
+    colours: Mapping[str, str],
+    pixel_mm: Sequence[float],
+    *,
+    opacity: float,
+    first: int = 0,
+) -> None:
+    """Labels ``first``, ``first + 1``, ... in their colours over the image; all others stay transparent."""
+    overlay = np.zeros((*drawn.shape, 4))
+    for label, colour in enumerate(colours.values(), start=first):
+        overlay[drawn == label] = (*to_rgb(colour), opacity)
+    extent = (0, drawn.shape[1] * pixel_mm[1], drawn.shape[0] * pixel_mm[0], 0)
+    axes.imshow(overlay, extent=extent, interpolation="none")
+
+
+def _grey_levels(image: NDArray) -> tuple[float, float]:
+    """Black and white of the display: a few bright voxels must not leave the rest in the dark."""
+    finite = image[np.isfinite(image)]
+    if not finite.size:
+        return 0.0, 1.0
+    low, high = (float(level) for level in np.percentile(finite, (1.0, 99.5)))
+    return low, high if high > low else low + 1.0
