@@ -297,7 +297,7 @@ def test_fractions_and_nan_in_a_label_file_are_refused_with_their_number(tmp_pat
 
 def test_values_outside_the_label_set_are_refused_with_their_counts(tmp_path: Path) -> None:
     path = write_nifti(tmp_path / "a.nii.gz", np.array([[[0, 7, 7, -1]]], np.int16))
-    with pytest.raises(InputError, match=r"values -1 \(1 voxels\), 7 \(2 voxels\); expected 0 background"):
+    with pytest.raises(InputError, match=r"values -1 \(1 voxel\), 7 \(2 voxels\); expected 0 background"):
         read_labels(path, HEART)
 
 

@@ -188,9 +188,9 @@ class _Examination:
             return None
         for note in volume.notes:
             if path.is_dir():
-                self._add("warning", "uneven-slices", f"{path.name}: {note}.")
+                self._add("warning", "uneven-slices", f"{_name(path)}: {note}.")
             else:
-                self._add("note", "affine-contradicts", f"{path.name}: {note}.")
+                self._add("note", "affine-contradicts", f"{_name(path)}: {note}.")
         return volume
 
     def _examine_images(self) -> Header | None:
@@ -210,9 +210,9 @@ class _Examination:
     def _examine_intensities(self, path: Path, array: NDArray[Any]) -> None:
         if array.dtype.kind == "f" and not (finite := np.isfinite(array)).all():
             message = f"{int((~finite).sum())} of {array.size} voxels are NaN or infinite; replace them."
-            self._add("error", "non-finite", f"{path.name}: {message}")
+            self._add("error", "non-finite", f"{_name(path)}: {message}")
         elif array.min() == array.max():
-            self._add("warning", "constant-image", f"{path.name}: every voxel is {array.flat[0]:g}.")
+            self._add("warning", "constant-image", f"{_name(path)}: every voxel is {array.flat[0]:g}.")
         else:
             self._examine_copies(path, array)
 
@@ -224,7 +224,7 @@ class _Examination:
         splits = {other.split, self.case.split}
         # Training on what is scored flatters the score; a repetition within training only costs variety.
         leaks = len(splits) > 1 and splits & {"val", "test"}
-        message = f"{path.name} ({self.case.split}): the same voxels as {other.name} ({other.split})."
+        message = f"{_name(path)} ({self.case.split}): the same voxels as {other.name} ({other.split})."
         self._add("error" if leaks else "warning", "duplicate", message)
 
     def _examine_labels(
@@ -253,7 +253,7 @@ class _Examination:
             self._add(
                 "error",
                 "shape-differs",
-                f"{path.name}: {_size(header.shape)} voxels, but its image has {_size(grid.shape)}{hint}.",
+                f"{_name(path)}: {_size(header.shape)} voxels, but its image has {_size(grid.shape)}{hint}.",
             )
             return False
         mine, images = millimetres(header.spacing_mm[::-1]), millimetres(grid.spacing_mm[::-1])
@@ -262,13 +262,13 @@ class _Examination:
             self._add(
                 "warning" if unset else "error",
                 "spacing-unset" if unset else "spacing-differs",
-                f"{path.name}: pixel size {mine} mm, but its image has {images} mm.",
+                f"{_name(path)}: pixel size {mine} mm, but its image has {images} mm.",
             )
         elif differences := header.geometry_differences(grid):
             self._add(
                 "warning",
                 "geometry-differs",
-                f"{path.name}: another {' and '.join(differences)} than its image.",
+                f"{_name(path)}: another {' and '.join(differences)} than its image.",
             )
         return True
 
@@ -365,7 +365,8 @@ def _size(shape: tuple[int, ...]) -> str:
 
 
 def _name(path: Path | None) -> str:
-    return path.name if path else ""
+    """With its folder, since an image and its labels often share their name."""
+    return f"{path.parent.name}/{path.name}" if path else ""
 
 
 def _is_slicer(path: Path) -> bool:

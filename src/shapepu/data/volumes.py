@@ -150,7 +150,7 @@ def translate_labels(values: NDArray[Any], labels: LabelSet, path: Path) -> NDAr
     known = labels.as_dict()
     unexpected = {value: n for value, n in count_values(values).items() if value not in known.values()}
     if unexpected:
-        found = [f"{value} ({voxels} voxels)" for value, voxels in unexpected.items()]
+        found = [f"{value} ({n} voxel{'s' * (n > 1)})" for value, n in unexpected.items()]
         expected = ", ".join(f"{value} {name}" for name, value in known.items())
         raise InputError(
             f"{path}: it holds the values {', '.join(found[:5])}{', ...' if len(found) > 5 else ''}; "

@@ -77,6 +77,13 @@ def test_an_unknown_folder_lists_what_it_holds_and_what_was_expected(tmp_path: P
         read_dataset(tmp_path)
 
 
+@pytest.mark.parametrize("asked", ["above", "above/data/images"])
+def test_a_folder_beside_the_data_set_is_told_where_it_is(tmp_path: Path, asked: str) -> None:
+    root = plain_folder(tmp_path / "above" / "data")
+    with pytest.raises(InputError, match=f"{root.resolve()} looks like one; did you mean that"):
+        read_dataset(tmp_path / asked)
+
+
 def test_a_missing_folder_and_a_file_are_told_apart(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="nothing of that name is there"):
         read_dataset(tmp_path / "data")

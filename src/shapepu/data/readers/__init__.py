@@ -77,6 +77,9 @@ def _recognised(root: Path) -> Reader:
     for reader in LAYOUTS.values():
         if reader.recognises(root):
             return reader
+    for near in (root.resolve().parent, *sorted(entry for entry in root.iterdir() if entry.is_dir())):
+        if any(reader.recognises(near) for reader in LAYOUTS.values()):
+            raise InputError(f"{root}: no data set, but {near} looks like one; did you mean that?")
     found = sorted(entry.name for entry in root.iterdir())
     known = "; ".join(f"{name}: {reader.looks_like}" for name, reader in LAYOUTS.items())
     raise InputError(f"{root}: no known layout; it holds {some(found, 4) or 'nothing'}. Known are {known}.")
