@@ -97,7 +97,8 @@ def load_bundle(path: str | Path, device: str | torch.device = "cpu") -> Bundle:
     folder = _locate(path)
     spec, fingerprint = read_description(folder / DESCRIPTION)
     method = _build(spec, _read_weights(folder / WEIGHTS, fingerprint), folder)
-    return Bundle(method.to(device), spec, folder, fingerprint)
+    # Convolutions here are faster with the channels of a pixel side by side.
+    return Bundle(method.to(device, memory_format=torch.channels_last), spec, folder, fingerprint)
 
 
 def _locate(path: str | Path) -> Path:

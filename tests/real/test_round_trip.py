@@ -63,7 +63,8 @@ def test_bright_pixels_are_found_where_they_are(image):
         moved = np.roll(predicted.labels.astype(bool), steps, axis)
         return 2 * (moved & bright).sum() / (moved.sum() + bright.sum())
 
-    # Detail finer than a resampled pixel is lost on the way. A shift would make one side better than the other.
+    # Detail finer than a resampled pixel is lost on the way. A shift would make one side better than the
+    # other.
     assert dice_when_moved(0, 0) > 0.93
     for axis in (1, 2):
         before, after = dice_when_moved(-1, axis), dice_when_moved(1, axis)
