@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,12 @@ from shapepu.bundle import BundleSpec, load_bundle, save_bundle
 from shapepu.data.batches import BatchSource
 from shapepu.data.case import Dataset
 from shapepu.data.readers import read_dataset
+from shapepu.data.readers.listing import some
 from shapepu.data.readers.splits import with_validation
 from shapepu.errors import InputError
-from shapepu.evaluation.scoring import Evaluation
+from shapepu.evaluation.results import Evaluation
+from shapepu.evaluation.scoring import score_cases
+from shapepu.files import write_text
 from shapepu.methods import Method, Task, build_method, find_method
 from shapepu.model import Model
 from shapepu.prepare import Prepared, describe_data, prepare
@@ -65,18 +69,11 @@ def train(
     settings = with_budget(settings or settings_for(recipe, method), epochs, minutes)
     if seed is not None:
         settings = replace(settings, seed=seed)
-    if isinstance(data, Dataset):
-        dataset = data
-    else:
-        dataset = read_dataset(data, layout=layout, splits=_path(splits))
-    if fold is not None:
-        dataset = with_validation(dataset, folds=folds, fold=fold)
+    dataset = _chosen_data(data, layout, splits, fold, folds)
     run = RunFolder(output or default_output(dataset, settings), quiet=quiet)
     run.create()
-    try:
+    with run.told():
         return _run(run, dataset, settings, _path(cache), resume=False)
-    finally:
-        run.close()
 
 
 def resume(
@@ -94,10 +91,8 @@ def resume(
     if not isinstance(config.get("data"), dict) or not isinstance(config.get("settings"), dict):
         raise InputError(f"{where}: expected the sections 'data' and 'settings' of a run.")
     settings = with_budget(TrainSettings.from_plain(config["settings"], where), epochs, minutes)
-    try:
+    with folder.told():
         return _run(folder, _dataset_of_run(config, where), settings, _path(cache), resume=True)
-    finally:
-        folder.close()
 
 
 def load(model: str | Path, device: str = "cpu") -> Model:
@@ -112,30 +107,66 @@ def _run(
         f"{dataset.name}: {len(dataset.split('train'))} training and {len(dataset.split('val'))} validation "
         f"cases, method {settings.method}, recipe {settings.recipe}"
     )
+    for note in dataset.notes:
+        run.say(f"note: {note}")
     prepared = prepare(dataset, settings, cache, quiet=run.quiet)
-    settings = prepared.settings
     run.write_config(
         {
             "data": describe_data(dataset, prepared.train),
-            "settings": settings.to_plain(),
+            "settings": prepared.settings.to_plain(),
             "versions": versions(),
         }
     )
     run.write_data(prepared.describe())
+    trainer = _trainer(prepared, run)
+    for line in _plan_in_words(prepared, trainer):
+        run.say(line)
+    if resume and run.checkpoint.exists():
+        trainer.resume()
+        if trainer.progress_so_far >= 1 and _is_finished(run, trainer):
+            run.say(
+                "the run is finished already; extend it with --epochs or --minutes, counted from its start"
+            )
+            return load(run.root)
+    return _finish(run, prepared, trainer, trainer.fit())
+
+
+def _finish(run: RunFolder, prepared: Prepared, trainer: Trainer, method: Method) -> Model:
+    """Export the model, then score it: a validation case that cannot be scored must not cost the model."""
+    spec = _spec(prepared, trainer)
+    save_bundle(run.model, method=method, spec=spec)
+    evaluation = score_validation(run, load(run.root), prepared)
+    # The scores join the model's description last, and so are the sign that everything else is written.
+    scored = {**spec.provenance, "validation": _in_brief(evaluation)}
+    save_bundle(run.model, method=method, spec=replace(spec, provenance=scored))
+    run.say(
+        f"done: model in {run.model}; next: shapepu predict {run.root} IMAGES OUT, shapepu report {run.root}"
+    )
+    return load(run.root)
+
+
+def _is_finished(run: RunFolder, trainer: Trainer) -> bool:
+    """Whether the exported model is of the last epoch, and was scored."""
+    try:
+        provenance = load(run.root).bundle.spec.provenance
+    except InputError:
+        return False
+    return provenance.get("epochs") == trainer.state.epoch and "validation" in provenance
+
+
+def _in_brief(evaluation: Evaluation | None) -> dict[str, float] | None:
+    if evaluation is None:
+        return None
+    by_structure = {name: evaluation.spread("dice", name).mean for name in evaluation.structures}
+    return {"dice": evaluation.spread("dice").mean, **{f"dice.{k}": v for k, v in by_structure.items()}}
+
+
+def _trainer(prepared: Prepared, run: RunFolder) -> Trainer:
+    settings = prepared.settings
     method = _seeded_method(settings, prepared.task)
     fabric = make_fabric(settings)
     batches = _batches(prepared, fabric.device)
-    trainer = Trainer(settings, method, batches, run, fabric, prepared.validation)
-    run.say(_plan_in_words(prepared, method))
-    if resume and run.checkpoint.exists():
-        trainer.resume()
-    trained = trainer.fit()
-    spec = _spec(prepared, trainer)
-    save_bundle(run.model, method=trained, spec=spec)
-    model = load(run.root)
-    score_validation(run, model, prepared)
-    run.say(f"done: model in {run.model}; next: shapepu report {run.root}")
-    return model
+    return Trainer(settings, method, batches, run, fabric, prepared.validation)
 
 
 def _seeded_method(settings: TrainSettings, task: Task) -> Method:
@@ -158,16 +189,22 @@ def _batches(prepared: Prepared, device: torch.device) -> BatchSource:
     )
 
 
-def _plan_in_words(prepared: Prepared, method: Method) -> str:
-    plan, store = prepared.settings.preprocessing, prepared.train
+def _plan_in_words(prepared: Prepared, trainer: Trainer) -> Iterator[str]:
+    settings, plan, store = prepared.settings, prepared.settings.preprocessing, prepared.train
     assert plan.patch is not None, "planned"
     assert plan.spacing_mm is not None, "planned"
+    left_out = [c.name for c in prepared.dataset.split("train") if c not in store.cases]
+    if left_out:
+        yield f"note: {len(left_out)} training cases lack scribbles or masks, left out: {some(left_out)}"
     labelled = store.labelled_counts.sum() / max(1, store.labelled_counts.sum() + store.unlabelled_count)
-    weights = sum(p.numel() for p in method.parameters())
-    return (
+    yield (
         f"{len(store)} slices, {100 * labelled:.1f} % of their pixels labelled; patches of "
-        f"{plan.patch[0]}x{plan.patch[1]} at {plan.spacing_mm[0]:g}x{plan.spacing_mm[1]:g} mm; "
-        f"{weights / 1e6:.1f} M weights"
+        f"{plan.patch[0]}x{plan.patch[1]} at {plan.spacing_mm[0]:g}x{plan.spacing_mm[1]:g} mm"
+    )
+    weights = sum(parameter.numel() for parameter in trainer.state.method.parameters())
+    yield (
+        f"{settings.network} with {weights / 1e6:.1f} M weights on {trainer.fabric.device}, "
+        f"{settings.precision}, batches of {settings.optimisation.batch_size}"
     )
 
 
@@ -189,22 +226,18 @@ def _spec(prepared: Prepared, trainer: Trainer) -> BundleSpec:
             "epochs": state.epoch,
             "minutes": round(state.seconds / 60, 2),
             "date": time.strftime("%Y-%m-%d"),
-            "versions": versions(),
         },
     )
 
 
 def score_validation(run: RunFolder, model: Model, prepared: Prepared) -> Evaluation | None:
     """Predict and score the validation cases on their native grid; the figures a run is judged by."""
-    from shapepu.evaluation.scoring import score_cases
-
     cases = [case for case in prepared.dataset.split("val") if case.mask is not None]
     if not cases:
         run.say("no validation case with a dense mask: the run is not scored")
         return None
-    predictions = run.validation / "predictions"
-    paths = model.predict_cases(cases, predictions, overwrite=True, quiet=run.quiet)
-    evaluation = score_cases(cases, paths, prepared.dataset.labels)
+    paths = model.predict_cases(cases, run.validation / "predictions", overwrite=True, quiet=run.quiet)
+    evaluation = score_cases(cases, paths, prepared.dataset.labels, quiet=run.quiet)
     evaluation.write(run.validation)
     listing = {
         "cases": [
@@ -218,7 +251,7 @@ def score_validation(run: RunFolder, model: Model, prepared: Prepared) -> Evalua
         ],
         "labels": prepared.dataset.labels.as_dict(),
     }
-    (run.validation / "cases.json").write_text(json.dumps(listing, indent=1), encoding="utf-8")
+    write_text(run.validation / "cases.json", json.dumps(listing, indent=1))
     run.say(evaluation.table())
     return evaluation
 
@@ -226,6 +259,34 @@ def score_validation(run: RunFolder, model: Model, prepared: Prepared) -> Evalua
 def default_output(dataset: Dataset, settings: TrainSettings) -> Path:
     """``runs/DATA-METHOD-TIME``, so that nothing is overwritten."""
     return Path("runs") / f"{dataset.name}-{settings.method}-{time.strftime('%Y%m%d-%H%M%S')}"
+
+
+def _chosen_data(
+    data: str | Path | Dataset, layout: str, splits: str | Path | None, fold: int | None, folds: int
+) -> Dataset:
+    """The data set, with ``fold`` (if any) held out, or taken from a split file where that lists folds."""
+
+    def read(fold: int) -> Dataset:
+        return data if isinstance(data, Dataset) else read_dataset(data, layout, splits=splits, fold=fold)
+
+    def lists_folds() -> bool:
+        """Only where folds are listed is one refused that no list can hold."""
+        try:
+            read(10**9)
+        except InputError:
+            return True
+        return False
+
+    dataset = read(fold or 0)
+    if fold is None:
+        return dataset
+    own = len(dataset.split("val"))
+    if own and not lists_folds():
+        raise InputError(
+            f"{dataset.root}: it has {own} validation cases of its own; leave --fold out, or give a split "
+            "file that lists folds with --splits."
+        )
+    return with_validation(dataset, folds=folds, fold=fold)
 
 
 def _path(value: str | Path | None) -> Path | None:

@@ -19,8 +19,14 @@ FORMAT = 1
 
 def save_checkpoint(path: Path, state: dict[str, Any]) -> None:
     """Write ``state`` to ``path``; a reader sees the old file or the new one, never half of one."""
-    with atomic_path(path) as temporary:
-        torch.save({"format": FORMAT, **state}, temporary)
+    with atomic_path(path) as temporary, open(temporary, "wb") as stream:
+        try:
+            torch.save({"format": FORMAT, **state}, stream)
+        except RuntimeError as error:
+            # torch hides the refusal of the operating system, such as a full disk, behind one of its own.
+            if isinstance(error.__context__, OSError):
+                raise error.__context__ from error
+            raise
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:

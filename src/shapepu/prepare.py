@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from shapepu.configuration import to_plain
 from shapepu.data.case import Case, Dataset
 from shapepu.data.planning import plan_for
 from shapepu.data.store import SliceStore, open_store
@@ -61,6 +60,8 @@ def prepare(
         return open_store(cases, dataset.labels, plan, cache, want_masks=masks, quiet=quiet)
 
     train = store(training_cases, masks=bool(needs & {"masks", "true ratios"}))
+    if "scribbles" in needs:
+        _reject_unscribbled_classes(dataset, train)
     validation_cases = tuple(case for case in dataset.split("val") if case.mask is not None)
     unpaired = store(dataset.split("unpaired"), masks=True) if "unpaired masks" in needs else None
     return Prepared(
@@ -84,6 +85,22 @@ def make_task(dataset: Dataset, train: SliceStore, needs: frozenset[Supervision]
         true_ratios=tuple(float(r) for r in train.true_ratios()) if "true ratios" in needs else None,
         training_slices=len(train),
     )
+
+
+def _reject_unscribbled_classes(dataset: Dataset, train: SliceStore) -> None:
+    never = [
+        name for name, count in zip(dataset.labels.names, train.labelled_counts, strict=True) if not count
+    ]
+    if len(never) == dataset.labels.count:
+        raise InputError(
+            f"{dataset.root}: the scribble files of the training cases are empty; draw some scribbles of "
+            f"each class ({', '.join(never)})."
+        )
+    if never:
+        raise InputError(
+            f"{dataset.root}: class {never[0]!r} is scribbled in no training case, so it cannot be learned; "
+            "draw some scribbles of it, or take it out of the label set."
+        )
 
 
 def cases_to_learn_from(dataset: Dataset, needs: frozenset[Supervision]) -> tuple[Case, ...]:
@@ -126,5 +143,4 @@ def describe_data(dataset: Dataset, prepared_train: SliceStore) -> dict[str, Any
             "val": [case.name for case in dataset.split("val")],
             "unpaired": [case.name for case in dataset.split("unpaired")],
         },
-        "plan": to_plain(prepared_train.preprocessing),
     }

@@ -7,6 +7,8 @@ import io
 import json
 import platform
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -15,7 +17,7 @@ import yaml
 from shapepu._version import __version__
 from shapepu.console import say
 from shapepu.errors import InputError
-from shapepu.files import writable_folder, write_text
+from shapepu.files import explained, writable_folder, write_text
 
 
 class RunFolder:
@@ -25,6 +27,7 @@ class RunFolder:
         self.root = Path(root)
         self.quiet = quiet
         self._log: TextIO | None = None
+        self._made_here = False
 
     config = property(lambda self: self.root / "config.yaml")
     metrics = property(lambda self: self.root / "metrics.csv")
@@ -42,7 +45,27 @@ class RunFolder:
                 f"{self.root}: a run is already there; continue it with --resume {self.root}, or choose "
                 "another folder."
             )
+        self._made_here = not self.root.exists()
         writable_folder(self.root)
+
+    @contextmanager
+    def told(self) -> Iterator[None]:
+        """Around a run: ``train.log`` says what ended it, and what never became a run leaves nothing."""
+        try:
+            yield
+        except BaseException as error:
+            with suppress(OSError, InputError):
+                self.note(f"stopped: {type(error).__name__}: {error}")
+            if isinstance(error, KeyboardInterrupt) and self.checkpoint.exists():
+                say(f"go on with: shapepu train --resume {self.root}", quiet=self.quiet)
+            raise
+        finally:
+            self.close()
+            if not self.config.exists():
+                self.log.unlink(missing_ok=True)
+                if self._made_here:
+                    with suppress(OSError):
+                        self.root.rmdir()
 
     def require(self) -> None:
         """Refuse a folder that holds no run."""
@@ -73,14 +96,17 @@ class RunFolder:
 
     def note(self, text: str) -> None:
         """A line for ``train.log`` alone."""
-        if self._log is None:
-            self.root.mkdir(parents=True, exist_ok=True)
-            self._log = open(self.log, "a", encoding="utf-8", buffering=1)  # noqa: SIM115
-        print(time.strftime("%Y-%m-%d %H:%M:%S"), text, file=self._log)
+        with explained(self.log):
+            if self._log is None:
+                self.root.mkdir(parents=True, exist_ok=True)
+                self._log = open(self.log, "a", encoding="utf-8", buffering=1)  # noqa: SIM115
+            print(time.strftime("%Y-%m-%d %H:%M:%S"), text, file=self._log)
 
     def close(self) -> None:
         if self._log is not None:
-            self._log.close()
+            # A line that a full disk refused is tried once more, and must not hide what ended the run.
+            with suppress(OSError):
+                self._log.close()
             self._log = None
 
     def write_metrics(self, rows: list[dict[str, float | int | None]]) -> None:

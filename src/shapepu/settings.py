@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from torch import nn
@@ -14,7 +14,7 @@ from shapepu.data.preprocess import Preprocessing
 from shapepu.errors import InputError, unknown_name
 from shapepu.methods import find_method
 from shapepu.methods.base import NetworkBuilder, Task
-from shapepu.networks import build_network, find_network
+from shapepu.networks import find_network
 
 
 @dataclass(frozen=True)
@@ -102,6 +102,10 @@ class TrainSettings:
             raise InputError(f"epochs: expected at least 1, got {self.epochs}.")
         if self.minutes is not None and not self.minutes > 0:
             raise InputError(f"minutes: expected more than 0, got {self.minutes}.")
+        if not 0 <= self.seed < 2**63:
+            raise InputError(f"seed: expected a whole number from 0 to 2^63 - 1, got {self.seed}.")
+        if not 0 <= self.validation_share <= 1:
+            raise InputError(f"validation_share: expected a number from 0 to 1, got {self.validation_share}.")
         if self.epochs is None and self.minutes is None:
             raise InputError("a run needs an end: give epochs or minutes.")
 
@@ -177,10 +181,9 @@ def with_budget(settings: TrainSettings, epochs: int | None, minutes: float | No
 
 def network_builder(settings: TrainSettings, task: Task) -> NetworkBuilder:
     """Builds the configured network for ``task``; a method may ask for other channels or classes."""
-    chosen = settings.network_options
-    options = {each.name: getattr(chosen, each.name) for each in fields(chosen)}
+    entry = find_network(settings.network)
 
     def build(*, channels: int | None = None, classes: int | None = None) -> nn.Module:
-        return build_network(settings.network, channels or task.channels, classes or task.classes, **options)
+        return entry.build(channels or task.channels, classes or task.classes, settings.network_options)
 
     return build

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import logging
 import math
-import sys
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import torch
 from lightning_fabric import Fabric
 from lightning_fabric.wrappers import is_wrapped
 from torch import Tensor
-from tqdm import tqdm
 
 from shapepu.averaging import WeightAverage
 from shapepu.checkpoint import load_checkpoint, save_checkpoint
@@ -26,13 +24,11 @@ from shapepu.data.batches import BatchSource
 from shapepu.data.store import SliceStore
 from shapepu.errors import InputError
 from shapepu.methods.base import EpochStart, Method
+from shapepu.progress import RunProgress
 from shapepu.runfolder import RunFolder
 from shapepu.schedule import Budget, Stopwatch, learning_rate_factor
 from shapepu.settings import Optimisation, TrainSettings
 from shapepu.validation import validation_dice
-
-SECONDS_BETWEEN_PICTURES = 60
-SECONDS_BETWEEN_LINES = 5
 
 
 @dataclass
@@ -110,43 +106,39 @@ class Trainer:
         }
         generator = torch.Generator().manual_seed(settings.seed)
         self.state = TrainingState(method, average, optimisers, generator)
-        self._last_picture = self._last_line = -math.inf
+        self.shown = RunProgress(run, self.budget)
 
     def _set_up(self, optimiser: torch.optim.Optimizer) -> torch.optim.Optimizer:
-        wrapped = self.fabric.setup_optimizers(optimiser)
-        assert not isinstance(wrapped, tuple), "one optimiser goes in"
-        return wrapped
+        return cast(torch.optim.Optimizer, self.fabric.setup_optimizers(optimiser))
 
     def resume(self) -> None:
         """Go on from the run's last checkpoint."""
         state = load_checkpoint(self.run.checkpoint)
         try:
             self.state.load_state_dict(state)
-        except (RuntimeError, KeyError, ValueError, TypeError) as error:
+        except (RuntimeError, KeyError, ValueError, TypeError, AttributeError) as error:
             raise InputError(
                 f"{self.run.checkpoint}: does not fit the settings in {self.run.config}; was either edited?"
             ) from error
         for each in (self.state.method, self.state.average.method):
             wrap_networks(self.fabric, each)
-        self.run.say(f"resuming after epoch {self.state.epoch}")
+        # A kill right after the checkpoint was written has left its last row out.
+        self.run.write_metrics(self.state.rows)
+        self.run.say(f"resuming after epoch {self.state.epoch}, {100 * self.progress_so_far:.0f} % done")
 
     def fit(self) -> Method:
         """Train to the end of the budget and return the method with averaged weights."""
-        state, watch = self.state, Stopwatch(self.state.seconds)
-        bar = tqdm(
-            total=1000,
-            desc="training",
-            disable=self.run.quiet or not _at_terminal(),
-            bar_format="{desc} {percentage:3.0f}%|{bar}| {elapsed}<{remaining}{postfix}",
-            leave=False,
-        )
-        with bar:
+        watch = Stopwatch(self.state.seconds)
+        with self.shown.during(self.progress_so_far, watch.seconds), _explained_shortage_of_memory():
             while self.progress(watch.seconds) < 1:
                 self._one_epoch(watch)
-                bar.n = round(1000 * self.progress(watch.seconds))
-                bar.set_postfix_str(self._summary(watch.seconds), refresh=True)
-        self.draw_progress()
-        return unwrap_networks(state.average.method)
+        self.shown.draw()
+        return unwrap_networks(self.state.average.method)
+
+    @property
+    def progress_so_far(self) -> float:
+        """The share of the run that is done, by the state alone."""
+        return self.progress(self.state.seconds)
 
     def progress(self, seconds: float) -> float:
         return self.budget.progress(self.state.step, self.batches.steps_per_epoch, seconds)
@@ -163,6 +155,7 @@ class Trainer:
             )
         )
         losses, images = self._steps(watch)
+        reject_divergence(losses, state.method, state.epoch + 1)
         state.epoch += 1
         row: dict[str, float | int | None] = {
             "epoch": state.epoch,
@@ -178,7 +171,7 @@ class Trainer:
         state.seconds = watch.seconds
         save_checkpoint(self.run.checkpoint, state.state_dict())
         self.run.write_metrics(state.rows)
-        self._tell(watch.seconds)
+        self.shown.epoch(state.rows, self.progress(watch.seconds), watch.seconds)
 
     def _steps(self, watch: Stopwatch) -> tuple[dict[str, float], int]:
         """One pass over the data; the mean of each loss, and how many images were seen."""
@@ -196,8 +189,9 @@ class Trainer:
             images += len(batch.images)
             for name, term in terms.items():
                 sums[name] = sums.get(name, 0.0) + term.detach()
+            self.shown.step(state.epoch + 1, self.progress(watch.seconds), watch.seconds)
         means = {f"loss.{name}": float(total) / steps for name, total in sums.items()}
-        return _checked({"loss": sum(means.values()), **means}, state.epoch), images
+        return {"loss": sum(means.values()), **means}, images
 
     def _optimise(self, group: str, loss: Tensor) -> None:
         optimiser = self.state.optimisers[group]
@@ -236,49 +230,17 @@ class Trainer:
         state.validation_seconds += watch.seconds - started
         return {f"validation.{name}": value for name, value in scores.items()}
 
-    def _tell(self, seconds: float) -> None:
-        """A line in the log for every epoch, and for a person without a progress bar every few seconds."""
-        line = f"epoch {self.state.epoch}: {self._summary(seconds)}"
-        last = self.progress(seconds) >= 1
-        if not _at_terminal() and (last or seconds - self._last_line > SECONDS_BETWEEN_LINES):
-            self._last_line = seconds
-            self.run.say(line)
-        else:
-            self.run.note(line)
-        if seconds - self._last_picture > SECONDS_BETWEEN_PICTURES:
-            self._last_picture = seconds
-            self.draw_progress()
-
-    def _summary(self, seconds: float) -> str:
-        row, progress = self.state.rows[-1], self.progress(seconds)
-        dice = [r["validation.dice"] for r in self.state.rows if r.get("validation.dice") is not None]
-        left = self.budget.seconds_left(progress, seconds)
-        parts = [
-            f"loss {row['loss']:.3f}",
-            *([f"validation Dice {dice[-1]:.3f}"] if dice else []),
-            f"{row['images_per_second']:.0f} images/s",
-            f"{100 * progress:.0f} %, {_duration(left)} left" if progress < 1 else "done",
-        ]
-        return ", ".join(parts)
-
-    def draw_progress(self) -> None:
-        """Redraw ``progress.png`` from ``metrics.csv``; a picture that fails must not end the run."""
-        from shapepu.evaluation.report.figures import plot_progress
-
-        try:
-            plot_progress(self.run.metrics, self.run.progress_picture)
-        except (ValueError, RuntimeError, OSError) as error:
-            self.run.note(f"progress.png was not drawn: {error}")
-
 
 def make_fabric(settings: TrainSettings) -> Fabric:
     """Device and precision: losses stay in float32 either way."""
     precision = {"bf16": "bf16-mixed", "fp32": "32-true"}[settings.precision]
     if settings.device == "cuda" and not torch.cuda.is_available():
         raise InputError("device: 'cuda' was asked for, but there is no usable GPU; take 'cpu' or 'auto'.")
+    # Not Fabric's own "auto": it would take devices that know no float64, which the estimates need.
+    device = "cuda" if settings.device != "cpu" and torch.cuda.is_available() else "cpu"
     # Fabric announces the precision on every start; config.yaml says it, too.
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
-    return Fabric(accelerator=settings.device, devices=1, precision=precision)  # type: ignore[arg-type]
+    return Fabric(accelerator=device, devices=1, precision=precision)  # type: ignore[arg-type]
 
 
 def named_by_class(figures: Mapping[str, float | Sequence[float]], names: Sequence[str]) -> dict[str, float]:
@@ -319,21 +281,30 @@ def make_optimiser(parameters: list[torch.nn.Parameter], chosen: Optimisation) -
     )
 
 
-def _checked(losses: dict[str, float], epoch: int) -> dict[str, float]:
-    broken = [name for name, value in losses.items() if not math.isfinite(value)]
+def reject_divergence(losses: Mapping[str, float], method: Method, epoch: int) -> None:
+    """Stop before weights that are no numbers replace the last good checkpoint."""
+    broken = [f"{name} became {value}" for name, value in losses.items() if not math.isfinite(value)]
+    if not broken and not _is_finite(method):
+        broken = ["a weight became infinite or NaN"]
     if broken:
         raise InputError(
-            f"{broken[-1]} became {losses[broken[-1]]} in epoch {epoch + 1}; start again with a lower "
-            "learning rate (--optimisation.learning-rate) or in fp32 (--precision fp32)."
+            f"{broken[-1]} in epoch {epoch}; start again with a lower learning rate "
+            "(--optimisation.learning-rate) or in fp32 (--precision fp32)."
         )
-    return losses
 
 
-def _duration(seconds: float) -> str:
-    if not math.isfinite(seconds):
-        return "?"
-    return time.strftime("%H:%M:%S" if seconds >= 3600 else "%M:%S", time.gmtime(seconds))
+def _is_finite(method: Method) -> bool:
+    """Of the networks alone: what a method remembers may well be infinite."""
+    tensors = (tensor for network in method.children() for tensor in network.state_dict().values())
+    return all(bool(torch.isfinite(tensor).all()) for tensor in tensors)
 
 
-def _at_terminal() -> bool:
-    return sys.stderr.isatty()
+@contextmanager
+def _explained_shortage_of_memory() -> Iterator[None]:
+    try:
+        yield
+    except torch.OutOfMemoryError as error:
+        raise InputError(
+            "the GPU has too little memory for this run; start again with smaller batches "
+            "(--optimisation.batch-size) or patches (--preprocessing.patch)."
+        ) from error
