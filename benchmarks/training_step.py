@@ -2,8 +2,8 @@
 
 Same network, same batch, same losses, two threads. The literal path is what one writes first: float32, the
 default memory format, augmentation and views image by image, an extra forward pass for EM, EM in numpy over
-the unlabelled pixels, and a full sort per class for the ranking. The fast path is the product: the step of the
-loop with everything around it (fetching, augmentation, averaging), and its share of the epoch's estimate.
+the unlabelled pixels, and a full sort per class for the ranking. The fast path is the product: the step of
+the loop with everything around it (fetching, augmentation, averaging), and its share of the epoch's estimate.
 
     python benchmarks/training_step.py
 """
