@@ -98,7 +98,8 @@ def load_bundle(path: str | Path, device: str | torch.device = "cpu") -> Bundle:
     spec, fingerprint = read_description(folder / DESCRIPTION)
     method = _build(spec, _read_weights(folder / WEIGHTS, fingerprint), folder)
     # Convolutions here are faster with the channels of a pixel side by side.
-    return Bundle(method.to(device, memory_format=torch.channels_last), spec, folder, fingerprint)
+    method.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+    return Bundle(method, spec, folder, fingerprint)
 
 
 def _locate(path: str | Path) -> Path:

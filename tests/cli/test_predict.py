@@ -74,6 +74,16 @@ def test_a_folder_is_predicted_and_the_next_command_named(tmp_path, run_folder, 
     assert sorted(labels_in(tmp_path / "out")) == ["case0.nii.gz", "case1.nii.gz", "case2.nii.gz"]
 
 
+def test_the_next_command_knows_the_names_of_the_structures(tmp_path, run_folder, images, capsys):
+    predict(run_folder, images, tmp_path / "out", "--uncertainty", "--quiet")
+    for number in range(3):
+        write_nifti(tmp_path / "references" / f"case{number}.nii.gz", np.ones((3, 40, 36), np.uint8))
+    assert main(["evaluate", str(tmp_path / "out"), str(tmp_path / "references")]) == 0
+    out = capsys.readouterr().out
+    assert "myo" in out
+    assert "uncertainty" not in out
+
+
 def test_the_second_time_everything_is_there_already(tmp_path, run_folder, images, capsys):
     predict(run_folder, images, tmp_path / "out", "--quiet")
     assert capsys.readouterr() == ("", "")

@@ -17,7 +17,7 @@ GROUP_PATTERN = r"^(.+?)(?:_frame\d+|_ED|_ES)?$"
 """Finds the patient in a case name: by default the name without ACDC's frame or a cardiac phase."""
 
 _ROLE = re.compile(r"_(?:mask|gt|manual|labels?|scribble)$")
-_LABEL_FILES = ("labels.json", "dataset.json", "model.json")
+_LABEL_FILES = ("labels.json", "dataset.json", "prediction.json", "model.json")
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def find_pairs(
 
 
 def read_labels(path: Path) -> LabelSet:
-    """Class names and values from ``labels.json``, nnU-Net's ``dataset.json`` or a ``model.json``."""
+    """Class names and values from ``labels.json``, nnU-Net's ``dataset.json`` or what this package writes."""
     content = read_json(path)
     try:
         names = content.get("labels", content)
