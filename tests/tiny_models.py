@@ -49,7 +49,8 @@ def random_method(spec: BundleSpec, seed: int = 0) -> Method:
     method = build_method(spec.method, spec.method_options, task, build)
     with torch.no_grad():
         method.train().network(torch.randn(2, len(spec.channels), 32, 32))
-    return method.eval()
+    # As the loop and a loaded bundle keep it; the other order would add up in another order.
+    return method.eval().to(memory_format=torch.channels_last)
 
 
 class Bands(nn.Module):
