@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
+from numpy.typing import NDArray
 
 from shapepu.cli.arguments import parse
 from shapepu.console import progress, say
@@ -130,29 +131,42 @@ def _label_set(arguments: ScribbleArguments, masks: Sequence[Path], home: Path) 
 
     Every mask is read either way, so that one that cannot be used is known before the first file is written.
     """
-    declared = _named(arguments.labels) if arguments.labels else _declared(arguments.masks, home)
+    given = _named(arguments.labels) if arguments.labels else _declared(arguments.masks, home)
+    labels = LabelSet.from_dict(given) if given is not None else None
     found: Counter[int] = Counter()
     for path in progress(masks, what="values", unit="mask", quiet=arguments.quiet):
         values = whole_numbers(read_volume(path).array, path)
-        if declared is not None:
-            translate_labels(values, declared, path)
+        if labels is not None:
+            _reject_unknown(
+                values, labels, path, may_ignore=not {"ignore", "unlabelled"}.isdisjoint(given or ())
+            )
         found.update(count_values(values))
-    return declared if declared is not None else _inferred(arguments.masks, found, arguments.quiet)
+    return labels if labels is not None else _inferred(arguments.masks, found, arguments.quiet)
 
 
-def _named(names: Sequence[str]) -> LabelSet:
+def _reject_unknown(values: NDArray[Any], labels: LabelSet, path: Path, *, may_ignore: bool) -> None:
+    translate_labels(values, labels, path)
+    if not may_ignore and (values == labels.unlabelled_value).any():
+        raise InputError(
+            f"{path}: it holds {labels.unlabelled_value}, which is none of the classes "
+            f"{', '.join(labels.names)}; name all classes, or declare the value as ignore."
+        )
+
+
+def _named(names: Sequence[str]) -> dict[str, int]:
     pairs = [name.rpartition("=") if "=" in name else (name, "=", str(n)) for n, name in enumerate(names)]
     try:
-        return LabelSet(tuple(name for name, _, _ in pairs), tuple(int(value) for _, _, value in pairs))
+        labels = {name: int(value) for name, _, value in pairs}
     except ValueError as error:
-        if isinstance(error, InputError):
-            raise
         raise InputError(
-            f"--labels are NAME or NAME=VALUE with a whole number; got {' '.join(names)}."
+            f"--labels are NAME or NAME=VALUE, a whole number; got {' '.join(names)}."
         ) from error
+    if len(labels) < len(names):
+        raise InputError(f"--labels must differ from each other; got {' '.join(names)}.")
+    return labels
 
 
-def _declared(masks: Path, home: Path) -> LabelSet | None:
+def _declared(masks: Path, home: Path) -> dict[str, int] | None:
     """From labels.json with the masks or up to two folders above them, or from nnU-Net's dataset.json."""
     folder = (masks if masks.is_dir() else masks.parent).resolve()
     above = (folder, *folder.parents[:2])
@@ -162,9 +176,9 @@ def _declared(masks: Path, home: Path) -> LabelSet | None:
         content = read_json(path)
         if path.name == "dataset.json" and isinstance(content, dict):
             content = content.get("labels")
-        if not isinstance(content, dict) or not all(isinstance(v, int) for v in content.values()):
+        if not isinstance(content, dict) or not all(isinstance(value, int) for value in content.values()):
             raise InputError(f"{path}: expected one whole number a class name; correct it or give --labels.")
-        return LabelSet.from_dict(content)
+        return content
     return None
 
 
@@ -219,7 +233,9 @@ def _report(
     )
     print(f"{count} scribbled in {arguments.out}: {drawn / max(total, 1):.1%} of all pixels ({shares}).")
     print(f"The value {labels.unlabelled_value} means unlabelled, see {home / 'labels.json'}.")
-    if (home / "images").is_dir() or any((home / split / "images").is_dir() for split in _SPLITS):
+    if (arguments.masks.absolute().parent / "dataset.json").is_file():
+        print(f'Next: use them as labelsTr and add "ignore": {labels.unlabelled_value} to dataset.json.')
+    elif (home / "images").is_dir() or any((home / split / "images").is_dir() for split in _SPLITS):
         print(f"Next: shapepu check {home}")
     else:
         print("Next: lay these files into DATA/scribbles/, the images of the same names into DATA/images/,")

@@ -65,7 +65,7 @@ class PhantomSettings:
     slice_distance_mm: Range = (8.0, 10.0)
     pathologies: tuple[str, ...] = tuple(PATHOLOGIES)
     intensity: Range = (150.0, 1500.0)
-    noise: Range = (0.02, 0.05)
+    noise: Range = (0.015, 0.045)
     bias: Range = (0.1, 0.4)
     texture: Range = (0.03, 0.07)
     neighbours: bool = True
@@ -200,7 +200,7 @@ def _render_thick(
     scene: Scene, plane: Plane, level: float, step: float, neighbours: bool
 ) -> tuple[Field, NDArray[np.uint8]]:
     """A slice has a thickness: its image averages three levels, its mask is that of the middle one."""
-    layers = [_render(scene, plane, level + shift * step, neighbours) for shift in (-0.3, 0.0, 0.3)]
+    layers = [_render(scene, plane, level + shift * step, neighbours) for shift in (-0.25, 0.0, 0.25)]
     return np.mean([layer.image for layer in layers], axis=0), layers[1].mask
 
 

@@ -35,7 +35,7 @@ class Build:
 PATHOLOGIES: Mapping[str, Build] = {
     "normal": Build(cavity_mm=(20, 26), wall_mm=(8.5, 11)),
     "hypertrophic": Build(cavity_mm=(15, 19), wall_mm=(13, 17)),
-    "dilated": Build(cavity_mm=(28, 33), wall_mm=(6.5, 8)),
+    "dilated": Build(cavity_mm=(28, 33), wall_mm=(7, 8.5)),
     "infarct": Build(cavity_mm=(22, 28), wall_mm=(8, 10), scar=True),
 }
 
@@ -127,8 +127,8 @@ class Heart:
 
     def right(self, y: Field, x: Field, level: float) -> Field:
         """Distance to an ellipse that reaches into the left ventricle, which cuts it to a crescent."""
-        size, outer_mm = taper(level / self.rv_end), self.outer_mm * taper(level)
-        if size < 0.4:
+        size, outer_mm = 1 - (max(level, 0.0) / self.rv_end) ** 1.8, self.outer_mm * taper(level)
+        if size < 0.12:
             return np.full_like(y, np.inf)
         turn = self.septum + self.rv_tilt
         centre = polar(self.centre_at(level), 0.75 * outer_mm, turn)
@@ -191,10 +191,10 @@ def draw_heart(rng: np.random.Generator, build: Build) -> Heart:
         wall_mm=rng.uniform(*build.wall_mm),
         squeeze=rng.uniform(0.9, 1.1),
         waves=_waves(rng, 0.05, 0.03, 0.02),
-        rv_depth_mm=rng.uniform(22, 36),
+        rv_depth_mm=rng.uniform(24, 38),
         rv_span=rng.uniform(0.95, 1.2),
         rv_tilt=rng.normal(0, 0.15),
-        rv_end=rng.uniform(0.72, 0.92),
+        rv_end=rng.uniform(0.8, 0.95),
         rv_waves=_waves(rng, 0.05, 0.05, 0.03),
         papillaries=tuple(
             (septum + turn + rng.normal(0, 0.2), rng.uniform(0.55, 0.72), rng.uniform(2.8, 4.2))
@@ -285,9 +285,9 @@ def _draw_brightness(rng: np.random.Generator) -> dict[str, float]:
         "liver": muscle * rng.uniform(0.93, 1.1),
         "spleen": muscle * rng.uniform(0.93, 1.2),
         "viscera": rng.uniform(0.9 * muscle, 0.8 * blood),
-        "sac": rng.uniform(0.8 * muscle, 1.0 * blood),
+        "sac": rng.uniform(0.8 * muscle, 0.75 * blood),
         "bone": muscle * rng.uniform(0.9, 1.4),
-        "scar": blood * rng.uniform(0.8, 1.05),
+        "scar": muscle + (blood - muscle) * rng.uniform(0.5, 0.9),
         "valve": 0.5 * (blood + muscle),
         "lung": rng.uniform(0.04, 0.12),
     }
@@ -348,7 +348,8 @@ def outline_distance(
     for strength, phase in waves:
         turned = turned * unit
         edge = edge + (turned * (strength * np.exp(1j * phase))).real
-    mm = np.maximum(np.hypot(dy, dx), 1e-9) / relative
+    # At the very centre, where no ray is defined, the nearer radius counts.
+    mm = np.maximum(np.hypot(dy, dx), 1e-9 * min(radii)) / relative
     return (relative - edge) * mm
 
 

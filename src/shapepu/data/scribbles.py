@@ -181,7 +181,10 @@ def _longest_curve(depth: NDArray[np.float64], rng: np.random.Generator) -> Curv
     path = [_farthest(far[0])]
     while before[0, path[-1]] >= 0:
         path.append(int(before[0, path[-1]]))
-    return _smoothed(points[nodes][path], 1.5 * stride)
+    along = coarse[nodes][path]
+    # The farthest ends lie in corners; a hand stops short of them, where the region is no longer deep.
+    kept = np.flatnonzero(along >= 0.6 * np.median(along))
+    return _smoothed(points[nodes][path][kept[0] : kept[-1] + 1], 1.5 * stride)
 
 
 def _coarsened(depth: NDArray[np.float64]) -> tuple[NDArray[np.float64], Curve, int]:
@@ -239,6 +242,8 @@ def _smoothed(points: Curve, sigma: float) -> Curve:
     if len(points) < 3:
         return points
     curve = ndimage.gaussian_filter1d(points, sigma / _mean_step(points), axis=0, mode="nearest")
+    # Smoothing pulls the ends in, but a line is drawn to its end.
+    curve = np.concatenate([points[:1], curve, points[-1:]])
     walked = np.concatenate([[0.0], np.cumsum(np.hypot(*np.diff(curve, axis=0).T))])
     stops = np.linspace(0, walked[-1], max(3, int(2 * walked[-1])))
     return np.stack([np.interp(stops, walked, coordinate) for coordinate in curve.T], axis=1)
