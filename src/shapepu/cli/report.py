@@ -18,10 +18,10 @@ class ReportArguments:
     Works for a run that has not ended, too. Prints the path of the file.
     """
 
-    run: tyro.conf.Positional[Path]
+    run: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
     """A run folder, as written by `shapepu train`."""
 
-    output: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None
+    output: Annotated[Path | None, tyro.conf.arg(aliases=["-o"], metavar="FILE")] = None
     """The file to write; report.html in the run folder when not given."""
 
 

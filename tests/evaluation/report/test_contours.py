@@ -180,6 +180,28 @@ def test_large_slices_are_thinned_out_so_that_a_report_stays_small():
     assert len(inline_svg(figure, "case", "")) < 1_500_000
 
 
+def test_thinned_out_contours_lie_where_the_structure_is():
+    labels = np.zeros((1, 1000, 1000), np.uint8)
+    labels[0, 200:800, 300:900] = 1
+    figure = case_figure(case(labels, labels, (0.5, 0.5)), HEART)
+    assert max(figure.axes[0].images[0].get_array().shape) <= LARGEST_SIDE
+    points = outlines(figure.axes[0])[STRUCTURES[0], False]
+    # Cropped to rows 80.. and columns 180.., every fourth pixel is left.
+    assert points.min(axis=0) == pytest.approx([60, 60], abs=1.0)
+    assert points.max(axis=0) == pytest.approx([360, 360], abs=1.0)
+
+
+def test_a_prediction_of_noise_is_filled_and_the_report_stays_small():
+    shape = (SLICES, 300, 300)
+    noise = np.random.default_rng(0).integers(0, 4, shape).astype(np.uint8)
+    reference = np.zeros_like(noise)
+    reference[:, 100:200, 100:200] = 2
+    figure = case_figure(case(noise, reference), HEART)
+    assert set(outlines(figure.axes[0])) == {(STRUCTURES[1], True)}
+    assert len(figure.axes[0].images) == 4
+    assert len(inline_svg(figure, "case", "")) < 3_000_000
+
+
 def test_slices_of_a_sagittal_volume_are_cut_along_its_coarse_axis(tmp_path):
     labels = np.moveaxis(heart(), 0, 2)
     image = write_volume(tmp_path / "image.nii.gz", labels.astype(np.float32), (1.0, 2.0, 9.0))

@@ -59,6 +59,13 @@ def test_nothing_reaches_out_of_the_element():
     assert svg.count("data:image/png;base64,") == 1
 
 
+def test_coordinates_of_paths_are_rounded_to_what_can_be_seen():
+    paths = re.findall(r'\bd="([^"]*)"', inline_svg(figure(), "a", ""))
+    numbers = [float(number) for path in paths for number in re.findall(r"-?\d+\.?\d*", path)]
+    assert max(numbers) > 100
+    assert all(round(number, 2) == number for number in numbers)
+
+
 def test_ink_follows_the_page():
     svg = inline_svg(figure(), "a", "text")
     assert INK not in svg

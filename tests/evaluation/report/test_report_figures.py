@@ -93,6 +93,12 @@ def test_losses_that_span_magnitudes_get_a_logarithmic_axis_and_zeros_a_gap(metr
     )
 
 
+def test_a_term_that_was_never_switched_on_is_zero_in_the_legend(metrics_of):
+    rows = [row | {"loss.negative": 0.0, "loss": row["loss.positive"]} for row in metric_rows()]
+    labels = [line.get_label() for line in panel(curves_figure(metrics_of(rows)), "Loss").get_lines()]
+    assert labels == ["positive", "negative (0)", "total"]
+
+
 def test_a_loss_below_zero_keeps_the_axis_linear(metrics_of):
     rows = [row | {"loss.negative": -0.01} for row in metric_rows()]
     assert panel(curves_figure(metrics_of(rows)), "Loss").get_yscale() == "linear"

@@ -33,6 +33,9 @@ LEAST_MARGIN_MM = 8.0
 LARGEST_SIDE = 240
 """Pixels of a slice as it is embedded; a larger one is thinned out, so that a report stays small."""
 
+RAGGED = 1000
+"""Pixel edges of an outline above which a prediction is filled instead; a heart has a few hundred."""
+
 CONTOUR_WIDTH = 1.3
 
 
@@ -112,22 +115,37 @@ def case_figure(case: CaseSlices, labels: LabelSet) -> Figure:
     wrong = ((case.prediction != case.reference) & known).sum(axis=(1, 2))
     shown, worst = slices_to_show(np.any(foreground, axis=(1, 2)), wrong)
     rows, columns = region_of_interest(foreground, case.pixel_mm)
-    crop = (shown, rows, columns)
-    low, high = _grey_levels(case.image[crop])
-    height_mm = (rows.stop - rows.start) * case.pixel_mm[0]
-    width_mm = (columns.stop - columns.start) * case.pixel_mm[1]
-    figure, panels = _panel_row(SLICES, height_mm / width_mm)
-    for index, axes in zip(shown, panels, strict=False):
-        place = (index, rows, columns)
-        _draw_image(axes, case.image[place], case.pixel_mm, low, high)
-        _draw_contours(axes, case.reference[place], labels, case.pixel_mm, dashed=True)
-        _draw_contours(axes, case.prediction[place], labels, case.pixel_mm, dashed=False)
+    part = _cropped(case, shown, rows, columns)
+    low, high = _grey_levels(part.image)
+    _, height, width = part.image.shape
+    figure, panels = _panel_row(SLICES, height * part.pixel_mm[0] / (width * part.pixel_mm[1]))
+    for position, (index, axes) in enumerate(zip(shown, panels, strict=False)):
+        _draw_image(axes, part.image[position], part.pixel_mm, low, high)
+        _draw_contours(axes, part.reference[position], labels, part.pixel_mm, dashed=True)
+        _draw_contours(axes, part.prediction[position], labels, part.pixel_mm, dashed=False)
         note = " · most wrong pixels" if index == worst else ""
         title = f"slice {index + 1} of {len(case.image)}{note}"
         axes.set_title(title, fontsize=8, color=INK if note else MUTED, loc="left", pad=3)
     for axes in panels[len(shown) :]:
         axes.set_visible(False)
     return figure
+
+
+def _cropped(case: CaseSlices, shown: list[int], rows: slice, columns: slice) -> CaseSlices:
+    """Some slices inside a region, thinned out to :data:`LARGEST_SIDE` where it is larger."""
+    image, prediction, reference = (
+        array[shown][:, rows, columns] for array in (case.image, case.prediction, case.reference)
+    )
+    _, height, width = image.shape
+    step = -(-max(height, width) // LARGEST_SIDE)
+    if step > 1 and min(height, width) >= step:
+        height, width = height // step, width // step
+        blocks = image[:, : height * step, : width * step].reshape(-1, height, step, width, step)
+        image = blocks.mean(axis=(2, 4), dtype=np.float32)
+        middle = (slice(None), slice(step // 2, None, step), slice(step // 2, None, step))
+        prediction, reference = (a[middle][:, :height, :width] for a in (prediction, reference))
+        return CaseSlices(image, prediction, reference, (step * case.pixel_mm[0], step * case.pixel_mm[1]))
+    return CaseSlices(image, prediction, reference, case.pixel_mm)
 
 
 def region_of_interest(foreground: NDArray[np.bool_], pixel_mm: Sequence[float]) -> tuple[slice, slice]:
@@ -223,18 +241,12 @@ def _draw_image(
     axes: Axes, image: NDArray, pixel_mm: Sequence[float], low: float, high: float, *, smooth: bool = False
 ) -> None:
     """A grey image in millimetres, so that pixels that are not square look as they are."""
-    thin = -(-max(image.shape) // LARGEST_SIDE)
-    rows, columns = (-(-length // thin) * thin for length in image.shape)
-    padded = np.pad(
-        image.astype(np.float32), ((0, rows - image.shape[0]), (0, columns - image.shape[1])), mode="edge"
-    )
-    blocks = padded.reshape(rows // thin, thin, columns // thin, thin).mean(axis=(1, 3))
     axes.imshow(
-        blocks,
+        image.astype(np.float32),
         cmap="gray",
         vmin=low,
         vmax=high,
-        extent=(0, columns * pixel_mm[1], rows * pixel_mm[0], 0),
+        extent=_extent(image, pixel_mm),
         interpolation="bicubic" if smooth else "none",
     )
     axes.set_xlim(0, image.shape[1] * pixel_mm[1])
@@ -244,7 +256,10 @@ def _draw_image(
 def _draw_contours(
     axes: Axes, drawn: NDArray, labels: LabelSet, pixel_mm: Sequence[float], *, dashed: bool
 ) -> None:
-    """The outline of each structure; those that touch the border of the picture are closed along it."""
+    """The outline of each structure, closed along the border of the picture where it reaches beyond.
+
+    A ragged prediction is filled instead: a tangle of contours could not be read, and makes a large file.
+    """
     padded = np.pad(drawn, 1)
     rows_mm, columns_mm = (
         (np.arange(-1, length + 1) + 0.5) * step for length, step in zip(drawn.shape, pixel_mm, strict=True)
@@ -252,7 +267,9 @@ def _draw_contours(
     colours = structure_colours(labels.foreground)
     for label, name in enumerate(labels.foreground, start=1):
         inside = padded == label
-        if inside.any():
+        if not dashed and _outline_length(inside) > RAGGED:
+            _paint(axes, drawn == label, {name: colours[name]}, pixel_mm, opacity=0.4, first=1)
+        elif inside.any():
             axes.contour(
                 columns_mm,
                 rows_mm,
@@ -277,8 +294,17 @@ def _paint(
     overlay = np.zeros((*drawn.shape, 4))
     for label, colour in enumerate(colours.values(), start=first):
         overlay[drawn == label] = (*to_rgb(colour), opacity)
-    extent = (0, drawn.shape[1] * pixel_mm[1], drawn.shape[0] * pixel_mm[0], 0)
-    axes.imshow(overlay, extent=extent, interpolation="none")
+    axes.imshow(overlay, extent=_extent(drawn, pixel_mm), interpolation="none")
+
+
+def _extent(drawn: NDArray, pixel_mm: Sequence[float]) -> tuple[float, float, float, float]:
+    """Left, right, bottom and top in millimetres: pixels that are not square look as they are."""
+    return 0.0, drawn.shape[1] * pixel_mm[1], drawn.shape[0] * pixel_mm[0], 0.0
+
+
+def _outline_length(inside: NDArray[np.bool_]) -> int:
+    """Edges between a pixel inside and one outside."""
+    return int(np.diff(inside, axis=0).sum()) + int(np.diff(inside, axis=1).sum())
 
 
 def _grey_levels(image: NDArray) -> tuple[float, float]:

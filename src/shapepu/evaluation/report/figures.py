@@ -200,9 +200,11 @@ def _draw_curves(axes: Axes, metrics: Metrics, curves: Sequence[Curve], last: st
     epochs = metrics.columns["epoch"]
     for curve in curves:
         known = np.isfinite(curve.values)
-        sparse = known.sum() < len(epochs) or len(epochs) == 1
+        sparse = 0 < known.sum() < len(epochs) or len(epochs) == 1
         label = _printable(curve.name)
-        if last and known.any():
+        if not known.any():
+            label = f"{label} (0)"
+        elif last:
             label = f"{label} {last.format(curve.values[known][-1])}"
         axes.plot(
             epochs[known],

@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 
 from shapepu.evaluation.report.palette import GRID, INK, MUTED, PAPER
 
+_LONG_NUMBER = re.compile(r"-?\d+\.\d{3,}")
 _NAMESPACE = re.compile(r"\{[^}]*\}")
 _REFERENCE = re.compile(r"#([\w.:-]+)")
 _THEMED = {INK: "var(--ink)", MUTED: "var(--muted)", GRID: "var(--grid)", PAPER: "var(--paper)"}
@@ -75,6 +76,8 @@ def _rewritten(key: str, value: str, identifiers: dict[str, str]) -> str:
         return identifiers[value]
     if "image-rendering" in value:  # pixels of an image are interpolated, as a viewer of images does
         return ""
+    if key == "d":  # a hundredth of a point is not seen, and contours have many of them
+        return _LONG_NUMBER.sub(lambda match: f"{float(match.group()):.2f}", " ".join(value.split()))
     if key == "style" or key in ("fill", "stroke"):
         value = _COLOUR.sub(lambda match: _THEMED[match.group()], value)
     if key == "href" and value.startswith("data:"):
