@@ -13,7 +13,7 @@ from shapepu.cli.arguments import parse
 
 @dataclass(frozen=True)
 class ReportArguments:
-    """Write one HTML file about a run: scores, best and worst cases, curves, scribbles, settings; opens offline.
+    """Write one HTML file about a run, to open offline: scores, cases, curves, scribbles, settings.
 
     Works for a run that has not ended, too. Prints the path of the file.
     """
