@@ -110,14 +110,6 @@ def _run(
     for note in dataset.notes:
         run.say(f"note: {note}")
     prepared = prepare(dataset, settings, cache, quiet=run.quiet)
-    run.write_config(
-        {
-            "data": describe_data(dataset, prepared.train),
-            "settings": prepared.settings.to_plain(),
-            "versions": versions(),
-        }
-    )
-    run.write_data(prepared.describe())
     trainer = _trainer(prepared, run)
     for line in _plan_in_words(prepared, trainer):
         run.say(line)
@@ -128,6 +120,14 @@ def _run(
                 "the run is finished already; extend it with --epochs or --minutes, counted from its start"
             )
             return load(run.root)
+    run.write_config(
+        {
+            "data": describe_data(dataset, prepared.train),
+            "settings": prepared.settings.to_plain(),
+            "versions": versions(),
+        }
+    )
+    run.write_data(prepared.describe())
     return _finish(run, prepared, trainer, trainer.fit())
 
 

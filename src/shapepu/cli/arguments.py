@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+import re
+from dataclasses import MISSING, fields, is_dataclass
+from typing import Any, TypeVar
 
 import tyro
 
@@ -15,3 +17,21 @@ def parse(arguments: type[Arguments], argv: list[str], verb: str) -> Arguments:
     A malformed command line prints a message and exits with code 2, as wrong input does everywhere here.
     """
     return tyro.cli(arguments, args=argv, prog=f"shapepu {verb}")
+
+
+def parse_known(arguments: type[Arguments], argv: list[str], verb: str) -> tuple[Arguments, list[str]]:
+    """As :func:`parse`, with what it does not know left over for the caller to judge."""
+    return tyro.cli(arguments, args=argv, prog=f"shapepu {verb}", return_unknown_args=True)
+
+
+def remove_markup(options: type[Any]) -> None:
+    """Take the marks that are meant for documentation pages out of the docstrings of a dataclass of options.
+
+    Help texts are made from these docstrings, and at a terminal such marks are noise.
+    """
+    text = options.__doc__ or ""
+    options.__doc__ = re.sub(r":\w+:`~?([^`]*)`", r"\1", text).replace("``", "")
+    for each in fields(options):
+        default = each.default_factory() if each.default_factory is not MISSING else each.default
+        if is_dataclass(default):
+            remove_markup(type(default))

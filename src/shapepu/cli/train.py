@@ -9,43 +9,68 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from shapepu.cli.arguments import parse
+from shapepu.cli.arguments import parse, parse_known, remove_markup
 from shapepu.console import say
+
+
+def _unset(metavar: str, default: str, **more: Any) -> Any:
+    """How the help shows an option that nobody has to give."""
+    hint = f"(default: {default})" if default else ""
+    return tyro.conf.arg(metavar=metavar, help_behavior_hint=hint, **more)
 
 
 @dataclass(frozen=True)
 class TrainArguments:
     """Train a segmentation model from images and scribbles.
 
-    The options of the method and of the recipe follow below with the values they have now; a run folder keeps
-    all of them in config.yaml.
+    The options of the method, the network and the recipe follow with the values that are in force; another
+    --method, --network or --recipe shows others. A run folder keeps all of them in config.yaml.
     """
 
-    data: tyro.conf.Positional[Path | None] = None
-    """Folder with images and scribbles; not given with --resume."""
-    output: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None
-    """Run folder to make (default: runs/DATA-METHOD-TIME)."""
+    data: Annotated[tyro.conf.Positional[Path | None], _unset("[DATA]", "")] = None
+    """Folder with images and scribbles; a resumed run knows its own."""
+    output: Annotated[Path | None, _unset("RUN", "runs/DATA-METHOD-TIME", aliases=["-o"])] = None
+    """Run folder to make; one that is there already is never overwritten."""
     method: str = "shapepu"
     """Training method; `shapepu methods` lists them."""
     recipe: str = "fast"
     """Starting point of all settings: fast or paper."""
-    resume: Path | None = None
-    """Run folder to go on with; --epochs or --minutes extend it."""
-    epochs: int | None = None
+    resume: Annotated[Path | None, _unset("RUN", "none")] = None
+    """Run folder to go on with, as if it had not stopped; --epochs or --minutes extend it."""
+    epochs: Annotated[int | None, _unset("NUMBER", "as the recipe says")] = None
     """Stop after this many passes over the data."""
-    minutes: float | None = None
-    """Stop after this many minutes."""
+    minutes: Annotated[float | None, _unset("NUMBER", "as the recipe says")] = None
+    """Stop after this many minutes; with --epochs, whichever comes first."""
     layout: str = "auto"
     """Layout of the data folder; auto looks at it."""
-    splits: Path | None = None
+    splits: Annotated[Path | None, _unset("FILE", "the data set's own")] = None
     """JSON file that says which cases train and which validate."""
-    fold: int | None = None
-    """Hold out this fold of the training patients to validate on."""
+    fold: Annotated[int | None, _unset("NUMBER", "none")] = None
+    """Hold out this fold of the training patients, counted from 0, or that of a split file with folds."""
     folds: int = 5
     """Into how many folds --fold divides the patients."""
-    cache: Path | None = None
-    """Where preprocessed slices are kept (default: the user's cache folder)."""
-    quiet: bool = False
+    cache: Annotated[Path | None, _unset("FOLDER", "the user's cache folder")] = None
+    """Where preprocessed slices are kept."""
+    quiet: tyro.conf.FlagCreatePairsOff[bool] = False
+    """Say nothing but errors."""
+
+
+@dataclass(frozen=True)
+class ResumeArguments:
+    """Go on with a run as if it had not stopped, or extend it.
+
+    A run keeps its data and settings, which are in its config.yaml.
+    """
+
+    resume: Annotated[Path, tyro.conf.arg(metavar="RUN")]
+    """Run folder to go on with."""
+    epochs: Annotated[int | None, _unset("NUMBER", "as it was")] = None
+    """Stop after this many passes over the data, counted from the start of the run."""
+    minutes: Annotated[float | None, _unset("NUMBER", "as it was")] = None
+    """Stop after this many minutes, counted likewise; with --epochs, whichever comes first."""
+    cache: Annotated[Path | None, _unset("FOLDER", "the user's cache folder")] = None
+    """Where preprocessed slices are kept."""
+    quiet: tyro.conf.FlagCreatePairsOff[bool] = False
     """Say nothing but errors."""
 
 
@@ -57,15 +82,18 @@ def run(argv: list[str]) -> int:
     from shapepu.errors import InputError
 
     if first.resume is not None:
-        arguments = parse(TrainArguments, argv, "train")
-        _refuse_changes(arguments)
-        assert arguments.resume is not None
+        resumed, others = parse_known(ResumeArguments, argv, "train")
+        if others:
+            raise InputError(
+                f"{others[0]} cannot be given with --resume: a run keeps its data and settings (see its "
+                "config.yaml), only --epochs or --minutes can extend it; to change more, start a new run."
+            )
         api.resume(
-            arguments.resume,
-            epochs=arguments.epochs,
-            minutes=arguments.minutes,
-            cache=arguments.cache,
-            quiet=arguments.quiet,
+            resumed.resume,
+            epochs=resumed.epochs,
+            minutes=resumed.minutes,
+            cache=resumed.cache,
+            quiet=resumed.quiet,
         )
         return 0
     arguments, settings = _parse_with_recipe(argv, first)
@@ -87,6 +115,20 @@ def run(argv: list[str]) -> int:
     return 0
 
 
+_SINGLE_SETTINGS: dict[str, Any] = {
+    "network": Annotated[str, tyro.conf.arg(help="Network; its options follow under net.")],
+    "seed": Annotated[int, tyro.conf.arg(help="Of every random draw.")],
+    "precision": Annotated[
+        Literal["bf16", "fp32"], tyro.conf.arg(help="Of the networks; losses are fp32 either way.")
+    ],
+    "device": Annotated[
+        Literal["auto", "cpu", "cuda"], tyro.conf.arg(help="auto takes a GPU when there is one.")
+    ],
+    "validation_share": Annotated[float, tyro.conf.arg(help="Share of the time that validation may take.")],
+}
+"""Fields of TrainSettings that are options by themselves, not sections of options."""
+
+
 def _first_look(argv: list[str]) -> argparse.Namespace:
     """The options that decide which other options there are."""
     parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
@@ -96,7 +138,7 @@ def _first_look(argv: list[str]) -> argparse.Namespace:
         ("--network", None),
         ("--resume", None),
     ):
-        parser.add_argument(option, default=default, nargs="?")
+        parser.add_argument(option, default=default, const=default, nargs="?")
     parser.add_argument("--quiet", action="store_true")
     return parser.parse_known_args(argv)[0]
 
@@ -115,39 +157,15 @@ def _parse_with_recipe(argv: list[str], first: argparse.Namespace) -> tuple[Trai
         "augmentation": settings.augmentation,
         "optimisation": settings.optimisation,
     }
+    for options in sections.values():
+        remove_markup(type(options))
     extra: list[Any] = [
         (name, type(options), field(default=options)) for name, options in sections.items() if fields(options)
     ]
-    for name in ("network", "seed", "precision", "device", "validation_share"):
-        kinds: dict[str, Any] = {
-            "network": Annotated[str, tyro.conf.arg(help="Network; its options follow under net.")],
-            "seed": Annotated[int, tyro.conf.arg(help="Of every random draw.")],
-            "precision": Annotated[
-                Literal["bf16", "fp32"], tyro.conf.arg(help="Of the network; losses are fp32.")
-            ],
-            "device": Annotated[
-                Literal["auto", "cpu", "cuda"], tyro.conf.arg(help="auto takes a GPU when there is one.")
-            ],
-            "validation_share": Annotated[
-                float, tyro.conf.arg(help="Share of the time that validation may take.")
-            ],
-        }
-        extra.append((name, kinds[name], field(default=getattr(settings, name))))
+    extra += [(name, kind, field(default=getattr(settings, name))) for name, kind in _SINGLE_SETTINGS.items()]
     complete = make_dataclass("TrainOptions", extra, bases=(TrainArguments,), frozen=True)
     complete.__doc__ = TrainArguments.__doc__
     arguments: Any = parse(complete, argv, "train")
     chosen = {name: getattr(arguments, name) for name, _, _ in extra}
     renamed = {first.method: "method_options", "net": "network_options"}
     return arguments, replace(settings, **{renamed.get(name, name): value for name, value in chosen.items()})
-
-
-def _refuse_changes(arguments: TrainArguments) -> None:
-    """A run goes on with the settings it was started with; only its end may move."""
-    from shapepu.errors import InputError
-
-    may_change = {"resume", "epochs", "minutes", "cache", "quiet"}
-    for each in fields(arguments):
-        if each.name not in may_change and getattr(arguments, each.name) != each.default:
-            raise InputError(
-                f"--{each.name}: a resumed run keeps its settings (see config.yaml); start a new run instead."
-            )
