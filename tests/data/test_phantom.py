@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import filecmp
 import json
 from pathlib import Path
@@ -7,6 +8,7 @@ from pathlib import Path
 import nibabel as nib
 import numpy as np
 import pytest
+import SimpleITK as sitk
 from scipy import ndimage
 
 from shapepu.data.phantom import (
@@ -280,6 +282,9 @@ def test_files_hold_the_case_its_spacing_and_scribbles_that_agree_with_the_mask(
         tmp_path, train=1, val=0, test=0, seed=5, settings=QUICK, masks_for_training=True, quiet=True
     )
     case = make_case((5, 0, 0), QUICK)
+    grid = sitk.ReadImage(str(tmp_path / "train/images/train000.nii.gz"))
+    assert grid.GetSpacing()[::-1] == pytest.approx(case.spacing_mm, rel=1e-5)
+    assert grid.GetDirection() == pytest.approx((1, 0, 0, 0, 1, 0, 0, 0, 1))
     image, scribble, mask = (
         nib.load(tmp_path / f"train/{kind}/train000.nii.gz") for kind in ("images", "scribbles", "masks")
     )
@@ -319,6 +324,16 @@ def test_negative_numbers_of_cases_are_refused_and_nothing_is_written(tmp_path):
     with pytest.raises(InputError, match="negative"):
         write_phantom_dataset(tmp_path / "data", train=-1, val=0, test=0)
     assert not (tmp_path / "data").exists()
+
+
+def test_a_full_disk_is_explained(tmp_path, monkeypatch):
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(Path, "write_bytes", full)
+    with pytest.raises(InputError, match="cannot write"):
+        write_phantom_dataset(tmp_path, train=1, val=0, test=0, settings=QUICK, quiet=True)
+    assert files_in(tmp_path) == []
 
 
 @pytest.mark.parametrize("size", [(1, 1), (2, 200)])

@@ -193,6 +193,19 @@ def read_nifti(path: Path) -> tuple[NiftiHeader, NDArray[Any]]:
     return header, _scaled(stored, header.scaling)
 
 
+def plain_header(spacing_mm: tuple[float, float, float]) -> NiftiHeader:
+    """For voxels that come from no file: pixel sizes (z, y, x), and axes that run as ITK takes them to."""
+    layout = _VERSION_1.newbyteorder("<")
+    buffer = bytearray(layout.itemsize.to_bytes(4, "little").ljust(layout.itemsize, b"\0"))
+    fields = np.frombuffer(buffer, layout).reshape(())
+    fields["pixdim"] = [1, *spacing_mm[::-1], 0, 0, 0, 0]
+    fields["xyzt_units"] = 2
+    # Half a turn about z: NIfTI's x and y run to the right and the front, ITK's to the left and the back.
+    fields["qform_code"], fields["quatern"] = 1, [0, 0, 1]
+    fields["magic"] = b"n+1"
+    return NiftiHeader(Path("plain header"), bytes(buffer), layout, "<")
+
+
 def write_nifti(path: Path, array: NDArray[Any], like: NiftiHeader) -> None:
     """Write ``array`` with the geometry of ``like``, field by field; equal input gives equal bytes."""
     buffer = bytearray(like.raw)

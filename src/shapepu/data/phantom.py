@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import SimpleITK as sitk
 from numpy.typing import NDArray
 from scipy import ndimage
 
 from shapepu.console import progress
+from shapepu.data.nifti import plain_header, write_nifti
 from shapepu.data.phantom_scene import (
     LAST_LEVEL,
     PATHOLOGIES,
@@ -35,7 +35,7 @@ from shapepu.data.phantom_scene import (
 )
 from shapepu.data.scribbles import ScribbleSettings, scribble_volume
 from shapepu.errors import InputError, unknown_name
-from shapepu.files import atomic_path, write_text
+from shapepu.files import writable_folder, write_text
 from shapepu.labels import LabelSet
 
 LABELS = LabelSet(("background", "rv", "myo", "lv"))
@@ -262,6 +262,7 @@ def write_phantom_dataset(
     root, counts = Path(root), {"train": train, "val": val, "test": test}
     if min(counts.values()) < 0:
         raise InputError(f"numbers of synthetic cases cannot be negative; got {counts}.")
+    writable_folder(root)
     jobs = [(split, part, number) for part, split in enumerate(counts) for number in range(counts[split])]
     for split, part, number in progress(jobs, what="synthetic hearts", unit="case", quiet=quiet):
         case = make_case((seed, part, number), settings)
@@ -271,12 +272,6 @@ def write_phantom_dataset(
         if split != "train" or masks_for_training:
             volumes["masks"] = case.mask
         for kind, array in volumes.items():
-            _write(root / split / kind / f"{split}{number:03d}.nii.gz", array, case.spacing_mm)
+            path = root / split / kind / f"{split}{number:03d}.nii.gz"
+            write_nifti(path, array, plain_header(case.spacing_mm))
     write_text(root / "labels.json", json.dumps(LABELS.as_dict(), indent=2) + "\n")
-
-
-def _write(path: Path, array: NDArray, spacing_mm: tuple[float, float, float]) -> None:
-    image = sitk.GetImageFromArray(array)
-    image.SetSpacing(spacing_mm[::-1])
-    with atomic_path(path) as temporary:
-        sitk.WriteImage(image, str(temporary), useCompression=True)
