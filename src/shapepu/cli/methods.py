@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
+from typing import Annotated
+
+import tyro
 
 from shapepu.cli.arguments import parse
 
@@ -12,7 +15,7 @@ from shapepu.cli.arguments import parse
 class MethodsArguments:
     """List the training methods, the supervision each needs, and where it was published."""
 
-    as_json: bool = False
+    as_json: Annotated[tyro.conf.FlagCreatePairsOff[bool], tyro.conf.arg(name="json")] = False
     """Print JSON instead of a table."""
 
 

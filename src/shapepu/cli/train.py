@@ -150,8 +150,9 @@ def _parse_with_recipe(argv: list[str], first: argparse.Namespace) -> tuple[Trai
     settings = settings_for(first.recipe, first.method)
     if first.network is not None:
         settings = replace(settings, network=first.network, network_options=None)
+    section = first.method.replace("-", "_")  # tyro writes it with the dash again
     sections = {
-        first.method: settings.method_options,
+        section: settings.method_options,
         "net": settings.network_options,
         "preprocessing": settings.preprocessing,
         "augmentation": settings.augmentation,
@@ -167,5 +168,5 @@ def _parse_with_recipe(argv: list[str], first: argparse.Namespace) -> tuple[Trai
     complete.__doc__ = TrainArguments.__doc__
     arguments: Any = parse(complete, argv, "train")
     chosen = {name: getattr(arguments, name) for name, _, _ in extra}
-    renamed = {first.method: "method_options", "net": "network_options"}
+    renamed = {section: "method_options", "net": "network_options"}
     return arguments, replace(settings, **{renamed.get(name, name): value for name, value in chosen.items()})
