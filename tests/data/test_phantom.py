@@ -320,9 +320,10 @@ def test_impossible_settings_are_refused_by_name(given_settings, said):
         PhantomSettings(**given_settings)
 
 
-def test_negative_numbers_of_cases_are_refused_and_nothing_is_written(tmp_path):
-    with pytest.raises(InputError, match="negative"):
-        write_phantom_dataset(tmp_path / "data", train=-1, val=0, test=0)
+@pytest.mark.parametrize("numbers", [{"train": -1}, {"seed": -1}])
+def test_negative_numbers_are_refused_and_nothing_is_written(tmp_path, numbers):
+    with pytest.raises(InputError, match="0 or more"):
+        write_phantom_dataset(tmp_path / "data", **{"train": 0, "val": 0, "test": 0, **numbers})
     assert not (tmp_path / "data").exists()
 
 

@@ -260,13 +260,16 @@ def write_phantom_dataset(
     and masks. A case depends on the seed, its split and its number only, so a large set holds the small one.
     """
     root, counts = Path(root), {"train": train, "val": val, "test": test}
-    if min(counts.values()) < 0:
-        raise InputError(f"numbers of synthetic cases cannot be negative; got {counts}.")
+    if min(*counts.values(), seed) < 0:
+        raise InputError(
+            f"numbers of synthetic cases and their seed are 0 or more; got {counts}, seed {seed}."
+        )
     writable_folder(root)
     jobs = [(split, part, number) for part, split in enumerate(counts) for number in range(counts[split])]
     for split, part, number in progress(jobs, what="synthetic hearts", unit="case", quiet=quiet):
         case = make_case((seed, part, number), settings)
-        volumes: dict[str, NDArray] = {"images": case.image.astype(np.int16)}
+        stored = np.int16 if case.image.max() < 2**15 else np.int32
+        volumes: dict[str, NDArray] = {"images": case.image.astype(stored)}
         if split == "train":
             volumes["scribbles"] = scribble_volume(case.mask, LABELS.count, scribbles, seed=(seed, number))
         if split != "train" or masks_for_training:
