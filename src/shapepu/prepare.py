@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from shapepu.data.case import Case, Dataset
+from shapepu.data.mask_store import MaskStore, open_mask_store
 from shapepu.data.planning import plan_for
 from shapepu.data.store import SliceStore, open_store
 from shapepu.errors import InputError
@@ -25,7 +26,7 @@ class Prepared:
     dataset: Dataset
     train: SliceStore
     validation: SliceStore | None
-    unpaired: SliceStore | None
+    unpaired: MaskStore | None
     task: Task
 
     def describe(self) -> dict[str, Any]:
@@ -63,7 +64,9 @@ def prepare(
     if "scribbles" in needs:
         _reject_unscribbled_classes(dataset, train)
     validation_cases = tuple(case for case in dataset.split("val") if case.mask is not None)
-    unpaired = store(dataset.split("unpaired"), masks=True) if "unpaired masks" in needs else None
+    unpaired = None
+    if "unpaired masks" in needs:
+        unpaired = open_mask_store(dataset.split("unpaired"), dataset.labels, plan, cache, quiet=quiet)
     return Prepared(
         settings=settings,
         dataset=dataset,

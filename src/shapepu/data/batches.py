@@ -17,6 +17,7 @@ from shapepu.data.augment import (
     apply_spatial,
     draw,
 )
+from shapepu.data.mask_store import MaskStore
 from shapepu.data.store import SliceStore
 from shapepu.labels import OUTSIDE
 from shapepu.methods.base import Batch, Supervision
@@ -28,7 +29,7 @@ class BatchSource:
 
     Args:
         store: the training slices.
-        unpaired: slices of other patients whose masks (not images) may be used, or None.
+        unpaired: masks of other patients, or None.
         needs: what the method declared; nothing else is handed over.
         augmentation: how patches vary.
         patch: size of a training patch, (H, W).
@@ -45,7 +46,7 @@ class BatchSource:
     batch_size: int
     padding: str
     device: torch.device
-    unpaired: SliceStore | None = None
+    unpaired: MaskStore | None = None
 
     def __len__(self) -> int:
         return len(self.store)
@@ -101,11 +102,10 @@ class BatchSource:
         )
 
     def _unpaired_masks(self, generator: torch.Generator) -> Tensor | None:
-        """Augmented masks of other patients; their images are never read."""
+        """Augmented masks of other patients."""
         if "unpaired masks" not in self.needs:
             return None
         assert self.unpaired is not None, "checked before training starts"
-        assert self.unpaired.masks is not None, "checked before training starts"
         chosen = torch.randint(len(self.unpaired), (self.batch_size,), generator=generator)
         masks = self._fetch(self.unpaired.masks, chosen.numpy())
         nothing = torch.zeros(self.batch_size, 1, *masks.shape[1:], device=self.device)

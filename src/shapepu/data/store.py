@@ -17,20 +17,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from shapepu.console import say
-from shapepu.data.cache import FileRecords, cache_folder, writing_to_cache
+from shapepu.data.cache import FileRecords, cache_folder
 from shapepu.data.case import Case
 from shapepu.data.grid import SliceGrid
 from shapepu.data.preprocess import Preprocessing, reject_unequal_channels
 from shapepu.data.store_build import Outline, StoredCase, build_entry, outline_cases
-from shapepu.data.store_entry import discard, map_entry
+from shapepu.data.store_entry import map_entry, open_entry
 from shapepu.errors import InputError
 from shapepu.labels import LabelSet
 
 FORMAT = 1
 """Part of every entry's name; raised whenever the same files and settings would give other arrays."""
-
-ATTEMPTS = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,19 +137,12 @@ def open_store(
     reject_unequal_channels(cases)
     folder = cache_folder(cache)
     outlines = outline_cases(cases, preprocessing, FileRecords(folder), want_masks, quiet)
-    place = folder / "stores" / _key(outlines, labels, preprocessing)
-    # More than once, because another process may find the same entry damaged and take it away under our eyes.
-    for _ in range(ATTEMPTS):
-        store = _mapped(place, cases, labels, preprocessing)
-        if store is not None:
-            return store
-        with writing_to_cache(folder):
-            if place.exists():
-                say(f"{place} is damaged; preparing its data again", quiet=quiet)
-                discard(place)
-        build_entry(place, outlines, labels, preprocessing, quiet)
-    raise InputError(
-        f"{place} cannot be read back after writing it; name another folder with --cache FOLDER."
+    return open_entry(
+        folder,
+        _key(outlines, labels, preprocessing),
+        lambda place: _mapped(place, cases, labels, preprocessing),
+        lambda place: build_entry(place, outlines, labels, preprocessing, quiet),
+        quiet,
     )
 
 

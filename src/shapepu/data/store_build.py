@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,7 +77,7 @@ def outline_cases(
 ) -> list[Outline]:
     """Every case's grid and digests; the first whose files do not fit together is refused."""
     outline = partial(_outline, preprocessing=preprocessing, records=records, want_masks=want_masks)
-    shown = progress(_ahead(outline, cases), what="reading files", total=len(cases), unit="case", quiet=quiet)
+    shown = progress(ahead(outline, cases), what="reading files", total=len(cases), unit="case", quiet=quiet)
     return list(shown)
 
 
@@ -111,30 +111,45 @@ def build_entry(
     if any(outline.mask for outline in outlines):
         kinds["masks"] = kinds["labels"]
     say(f"preparing {len(outlines)} cases, {slices} slices (kept in {place})", quiet=quiet)
+    read = ahead(partial(_read, labels=labels, preprocessing=preprocessing), outlines)
+    shown = progress(read, what="preparing", total=len(outlines), unit="case", quiet=quiet)
+
+    def rows() -> Iterator[tuple[dict[str, Any], dict[str, NDArray]]]:
+        for outline, prepared in zip(outlines, shown, strict=True):
+            arrays = _on_canvas(prepared, labels, preprocessing)
+            yield asdict(_count(outline, prepared, arrays, labels, size)), arrays
+
+    about = {"labels": labels.as_dict(), "preprocessing": asdict(preprocessing)}
+    write_entry(place, kinds, rows(), about)
+
+
+def write_entry(
+    place: Path,
+    kinds: dict[str, tuple[tuple[int, ...], str]],
+    rows: Iterable[tuple[dict[str, Any], dict[str, NDArray]]],
+    about: dict[str, Any],
+) -> None:
+    """Write an entry, whole or not at all.
+
+    Args:
+        place: of the entry.
+        kinds: shape and type of each array, by name.
+        rows: case by case, what the index says of it and its rows of each array.
+        about: what else the index says.
+    """
     with writing_to_cache(place.parent), private_folder(place.parent) as private:
         _reject_full_disk(place.parent, kinds)
-        read = _ahead(partial(_read, labels=labels, preprocessing=preprocessing), outlines)
-        stored = []
+        described = []
         with ExitStack() as stack:
             writers = {
                 name: stack.enter_context(ArrayWriter(private / f"{name}.npy", *kind))
                 for name, kind in kinds.items()
             }
-            shown = progress(read, what="preparing", total=len(outlines), unit="case", quiet=quiet)
-            for outline, prepared in zip(outlines, shown, strict=True):
-                arrays = _on_canvas(prepared, labels, preprocessing)
-                stored.append(_count(outline, prepared, arrays, labels, size))
+            for case, arrays in rows:
+                described.append(case)
                 for name, writer in writers.items():
                     writer.append(arrays[name])
-        write_index(
-            private,
-            {
-                "labels": labels.as_dict(),
-                "preprocessing": asdict(preprocessing),
-                "arrays": kinds,
-                "cases": [asdict(case) for case in stored],
-            },
-        )
+        write_index(private, {**about, "arrays": kinds, "cases": described})
         publish(private, place)
 
 
@@ -199,7 +214,7 @@ def _reject_full_disk(folder: Path, kinds: dict[str, tuple[tuple[int, ...], str]
         )
 
 
-def _ahead(function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
+def ahead(function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
     """``map`` in order, working on a few items at once and never holding more results than that."""
     workers = min(MOST_WORKERS, os.cpu_count() or 1)
     waiting: deque[Future[Result]] = deque()

@@ -9,19 +9,27 @@ import secrets
 import shutil
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
+
+from shapepu.console import say
+from shapepu.data.cache import writing_to_cache
+from shapepu.errors import InputError
 
 PRIVATE = ".building-"
 
 ABANDONED_SECONDS = 24 * 3600
 """A private folder of another machine, whose processes cannot be seen, untouched for so long is nobody's."""
+
+ATTEMPTS = 3
+
+Entry = TypeVar("Entry")
 
 
 class ArrayWriter:
@@ -78,6 +86,26 @@ def _map(path: Path, shape: list[int], dtype: str) -> NDArray:
     if not whole or list(array.shape) != shape or array.dtype != np.dtype(dtype):
         raise ValueError(f"{path} is not the array its index describes")
     return array
+
+
+def open_entry(
+    folder: Path, key: str, read: Callable[[Path], Entry | None], build: Callable[[Path], None], quiet: bool
+) -> Entry:
+    """What ``read`` finds in an entry of the cache in ``folder``, after ``build`` where it finds none."""
+    place = folder / "stores" / key
+    # More than once, because another process may find the same entry damaged and take it away under our eyes.
+    for _ in range(ATTEMPTS):
+        found = read(place)
+        if found is not None:
+            return found
+        with writing_to_cache(folder):
+            if place.exists():
+                say(f"{place} is damaged; preparing its data again", quiet=quiet)
+                discard(place)
+        build(place)
+    raise InputError(
+        f"{place} cannot be read back after writing it; name another folder with --cache FOLDER."
+    )
 
 
 @contextmanager
