@@ -188,6 +188,14 @@ def test_a_bad_case_does_not_stop_the_others(tmp_path, bundle, capsys):
     assert "case1 failed" in capsys.readouterr().err
 
 
+def test_a_log_hears_now_and_then_how_long_it_will_take(tmp_path, bundle, capsys, monkeypatch):
+    monkeypatch.setattr("shapepu.folder_prediction.SECONDS_BETWEEN_LINES", -1)
+    predict_files(bundle, images_in(tmp_path / "in"), tmp_path / "out", options=RAW)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split(",")[0] for line in lines] == ["1 of 3 cases", "2 of 3 cases"]
+    assert all(line.endswith("s left") for line in lines)
+
+
 def test_a_single_bad_case_is_an_error(tmp_path, bundle):
     (tmp_path / "a.nii.gz").write_bytes(b"no image")
     with pytest.raises(InputError, match=r"a\.nii\.gz"):

@@ -148,6 +148,27 @@ def test_a_folder_that_cannot_be_written_is_known_before_anything_is_predicted(
     assert "no permission to write there" in refused(capsys, run_folder, images, tmp_path / "out")
 
 
+def test_a_disk_that_fills_up_ends_the_run_with_whole_files_only(tmp_path, run_folder, capsys):
+    images, out = tmp_path / "in", tmp_path / "out"
+    for number in range(5):  # 14 kB of labels each
+        write_nifti(images / f"case{number}.nii", random_image((4, 60, 60), seed=number))
+    out.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", str(out)]
+    if subprocess.run(mount, capture_output=True, check=False).returncode:
+        pytest.skip("a small tmpfs cannot be mounted here")
+    try:
+        assert "no space left there" in refused(capsys, run_folder, images, out)
+        assert sorted(path.name for path in out.iterdir()) == [
+            "case0.nii",
+            "case1.nii",
+            "case2.nii",
+            "prediction.json",
+        ]
+        assert nib.load(out / "case2.nii").get_fdata().shape == (60, 60, 4)
+    finally:
+        subprocess.run(["umount", str(out)], check=True)
+
+
 def test_ranks_of_a_launcher_divide_the_folder(tmp_path, run_folder, images, capsys, monkeypatch):
     out, written = tmp_path / "out", []
     monkeypatch.setenv("WORLD_SIZE", "2")
@@ -196,3 +217,8 @@ def test_two_processes_share_a_folder_and_one_killed_at_work_is_made_up_for(tmp_
     for name in labels_in(alone):
         ours, theirs = (nib.load(folder / name).get_fdata() for folder in (out, alone))
         assert (ours != theirs).mean() < 1e-3, name
+
+
+def test_the_help_text_does_not_wait_for_torch():
+    code = "import sys, shapepu.cli.predict; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
