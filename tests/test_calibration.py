@@ -67,9 +67,15 @@ def test_labels_all_predicted_right_or_wrong_stop_at_the_limits() -> None:
     assert fit_temperature(logits, torch.tensor([1, 0])) == pytest.approx(HOTTEST, rel=1e-3)
 
 
-def test_extreme_logits_give_a_finite_temperature() -> None:
-    logits = torch.tensor([[1e5, -1e5, -math.inf], [1e5, 0.0, -math.inf], [0.3, 0.1, 0.0]])
-    assert COOLEST <= fit_temperature(logits, torch.tensor([1, 0, 0])) <= HOTTEST * (1 + 1e-9)
+def test_a_class_that_is_impossible_everywhere_changes_nothing() -> None:
+    logits, labels = labelled_logits(200)
+    padded = torch.cat([logits, torch.full((200, 1), -math.inf)], dim=1)
+    assert fit_temperature(padded, labels) == pytest.approx(fit_temperature(logits, labels), rel=1e-9)
+
+
+def test_wildly_overconfident_logits_are_softened_to_the_limit() -> None:
+    logits = torch.tensor([[1e5, -1e5], [1e5, 0.0]])
+    assert fit_temperature(logits, torch.tensor([1, 0])) == pytest.approx(HOTTEST, rel=1e-3)
 
 
 def test_without_pixels_the_posteriors_are_left_as_they_are() -> None:

@@ -183,7 +183,9 @@ def test_thresholds_cut_off_the_share_asked_for() -> None:
 
 def test_thresholds_never_divide_pixels_of_one_bin() -> None:
     # Three sure pixels of class 1 in ten while the ratio says one in ten: all three are kept, nothing else.
-    log_probs = torch.tensor([[1e-9, 1.0]] * 3 + [[0.99, 0.01]] * 7).log()
+    sure = torch.tensor([1e-9, 1e-8, 1e-7], dtype=torch.float64)
+    foreground = torch.cat([1 - sure, torch.full((7,), 0.01)])
+    log_probs = torch.stack([1 - foreground, foreground], dim=1).log()
     threshold = histogram_of(log_probs).thresholds(torch.tensor([0.9, 0.1]))[1]
     assert (log_probs[:, 1] >= threshold).tolist() == [True] * 3 + [False] * 7
 

@@ -35,7 +35,6 @@ def fit_temperature(logits: Tensor, labels: Tensor, *, weights: Tensor | None = 
     # No probability shows the floor, and it keeps 0 * -inf out of the sums.
     logits = (logits - logits.amax(dim=1, keepdim=True)).clamp(min=-1e4)
     weights = torch.ones_like(logits[:, 0]) if weights is None else weights.to(logits)
-    weights = weights / weights.sum()
     target = (weights * logits.gather(1, labels.long()[:, None])[:, 0]).sum()
 
     # In b = 1 / T the loss, mean_i logsumexp(b z_i) - b z_iy, is convex. So the sign of its slope leaves an

@@ -290,17 +290,17 @@ class PosteriorHistogram:
         return limits
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Everything a checkpoint needs to go on exactly."""
+        """Everything a checkpoint needs to go on exactly; later pixels leave it as it is."""
         width = torch.tensor(self.bin_width, dtype=torch.float64)
-        return {"keys": self._keys.clone(), "sums": self._sums.clone(), "bin_width": width}
+        return {"keys": self._keys, "sums": self._sums, "bin_width": width}
 
     def load_state_dict(self, state: Mapping[str, Tensor]) -> None:
         """Take over what :meth:`state_dict` gave, on this histogram's device."""
         saved = len(state["sums"]) - 1
         if saved != self.classes:
             raise ValueError(f"state of a histogram of {saved} classes, expected {self.classes}")
-        self._keys = state["keys"].clone().to(self._keys)
-        self._sums = state["sums"].clone().to(self._sums)
+        self._keys = state["keys"].to(self._keys)
+        self._sums = state["sums"].to(self._sums)
         self.bin_width = float(state["bin_width"])
 
     def _bins_of(self, logs: Tensor) -> Tensor:

@@ -38,7 +38,6 @@ def rule_out_below(log_probs: Tensor, unlabelled: Tensor, thresholds: Tensor) ->
 
     For instance those of a pool of many batches: :meth:`shapepu.mixture.PosteriorHistogram.thresholds`.
     """
-    log_probs = log_probs.detach()
     limits = thresholds.to(log_probs).view(1, -1, 1, 1)
     ruled_out = (log_probs < limits) | (log_probs <= LOG_ZERO)
     ruled_out &= unlabelled[:, None]
