@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from shapepu.bundle import Bundle, BundleSpec
 from shapepu.data.preprocess import Preprocessing
 from shapepu.labels import LabelSet, plain_labels
-from shapepu.methods import Method, Task, build_method
+from shapepu.methods import Method, Task, build_method, find_method
 from shapepu.methods.base import NetworkBuilder
 from shapepu.methods.pce import PCE, PCEConfig
 from shapepu.networks import NETWORKS, FastUNetConfig
@@ -45,7 +45,9 @@ def random_method(spec: BundleSpec, seed: int = 0) -> Method:
         return NETWORKS[spec.network].build(*size, spec.network_options)
 
     count = spec.labels.count
-    task = Task(count, len(spec.channels), (1 / count,) * count)
+    shares = (1 / count,) * count
+    given = "true ratios" in find_method(spec.method).needs
+    task = Task(count, len(spec.channels), shares, true_ratios=shares if given else None)
     method = build_method(spec.method, spec.method_options, task, build)
     with torch.no_grad():
         method.train().network(torch.randn(2, len(spec.channels), 32, 32))

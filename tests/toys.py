@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,9 @@ from shapepu.data.preprocess import Preprocessing
 from shapepu.data.store import SliceStore
 from shapepu.data.store_build import StoredCase
 from shapepu.labels import OUTSIDE, plain_labels
-from shapepu.methods import Method, Task, build_method, find_method
-from shapepu.methods.shapepu import ShapePUConfig
+from shapepu.methods import METHODS, Method, Task, build_method, find_method
+from shapepu.methods.shapepu import ShapePU, ShapePUConfig
+from shapepu.methods.tedn import TEDNConfig
 from shapepu.networks import FastUNetConfig
 from shapepu.runfolder import RunFolder
 from shapepu.settings import Optimisation, TrainSettings, network_builder
@@ -53,11 +55,18 @@ def toy_store(slices: int = 12, *, seed: int = 0, scribbled_share: float = 0.06)
     )
 
 
+# The paper's square would cut out the whole of a toy image.
+TOY_SHAPEPU = ShapePUConfig(
+    view=ViewSettings(cut=8), pool="epoch", ranking="pool", calibrate=True, guard=0.05, warmup_epochs=1
+)
+
 TOY_OPTIONS: dict[str, Any] = {
-    # The paper's square would cut out the whole of a toy image.
-    "shapepu": ShapePUConfig(
-        view=ViewSettings(cut=8), pool="epoch", ranking="pool", calibrate=True, guard=0.05, warmup_epochs=1
-    ),
+    **{
+        name: replace(TOY_SHAPEPU, **entry.switches)
+        for name, entry in METHODS.items()
+        if entry.method is ShapePU
+    },
+    "tedn": TEDNConfig(warmup_epochs=2, held_out_share=0.34),
 }
 """Options of methods whose defaults are meant for larger images and longer runs."""
 

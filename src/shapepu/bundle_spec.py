@@ -56,7 +56,7 @@ class BundleSpec:
 
     def __post_init__(self) -> None:
         if self.method_options is None:
-            object.__setattr__(self, "method_options", find_method(self.method).config())
+            object.__setattr__(self, "method_options", find_method(self.method).options())
         if self.network_options is None:
             object.__setattr__(self, "network_options", find_network(self.network).config())
         for problem in self._problems():
@@ -129,7 +129,10 @@ def _read_json(path: Path) -> Any:
 
 def _spec_of(description: dict[str, Any]) -> BundleSpec:
     method, network = _entry(description, "method", str), _entry(description, "network", str)
-    configs = {"method_options": find_method(method).config, "network_options": find_network(network).config}
+    defaults = {
+        "method_options": find_method(method).options(),
+        "network_options": find_network(network).config(),
+    }
     return BundleSpec(
         method=method,
         network=network,
@@ -137,7 +140,7 @@ def _spec_of(description: dict[str, Any]) -> BundleSpec:
         channels=tuple(_entry(description, "channels", list)),
         preprocessing=from_plain(Preprocessing, _entry(description, "preprocessing", dict), "preprocessing"),
         provenance=_entry(description, "provenance", dict),
-        **{name: _options(config, _entry(description, name, dict), name) for name, config in configs.items()},
+        **{name: _options(each, _entry(description, name, dict), name) for name, each in defaults.items()},
     )
 
 
@@ -148,11 +151,11 @@ def _entry(description: dict[str, Any], name: str, kind: type[Value]) -> Value:
     return value
 
 
-def _options(config: type[Value], plain: dict[str, Any], where: str) -> Value:
+def _options(default: Any, plain: dict[str, Any], where: str) -> Any:
     for number in _numbers(plain):
         if abs(number) > LARGEST_OPTION:
             raise InputError(f"{where}: {str(number)[:20]} is out of range (at most {LARGEST_OPTION}).")
-    return from_plain(config, plain, where)
+    return from_plain(type(default), plain, where, default)
 
 
 def _label_set(labels: dict[str, Any]) -> LabelSet:

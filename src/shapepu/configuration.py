@@ -22,8 +22,17 @@ def to_plain(value: Any) -> Any:
     return value
 
 
-def from_plain(kind: type[Settings], plain: Any, where: str = "config") -> Settings:
-    """The inverse of :func:`to_plain` for the dataclass ``kind``; ``where`` names the place in messages."""
+def from_plain(
+    kind: type[Settings], plain: Any, where: str = "config", default: Settings | None = None
+) -> Settings:
+    """The inverse of :func:`to_plain` for the dataclass ``kind``.
+
+    Args:
+        kind: what to make.
+        plain: its settings; what is left out is as in ``default``, or has the default of its field.
+        where: names the place in messages.
+        default: the settings that ``plain`` may change.
+    """
     if not isinstance(plain, dict):
         raise InputError(f"{where}: expected a mapping of settings, got {plain!r}.")
     hints = get_type_hints(kind)
@@ -32,7 +41,7 @@ def from_plain(kind: type[Settings], plain: Any, where: str = "config") -> Setti
     if unknown:
         raise InputError(f"{where}: unknown setting {unknown[0]!r}. Known: {', '.join(known)}.")
     values = {name: _convert(hints[name], item, f"{where}.{name}") for name, item in plain.items()}
-    return kind(**values)
+    return kind(**values) if default is None else dataclasses.replace(default, **values)  # type: ignore[type-var]
 
 
 def _convert(hint: Any, item: Any, where: str) -> Any:

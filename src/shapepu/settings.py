@@ -119,10 +119,12 @@ class TrainSettings:
         if not isinstance(plain, dict) or "method" not in plain or "network" not in plain:
             raise InputError(f"{where}: expected the settings of a run with 'method' and 'network'.")
         plain = dict(plain)
-        for kind, find in (("method", find_method), ("network", find_network)):
-            config = find(plain[kind]).config
-            options = plain.get(f"{kind}_options")
-            plain[f"{kind}_options"] = from_plain(config, options or {}, f"{where}.{kind}_options")
+        defaults = {
+            "method_options": find_method(plain["method"]).options(),
+            "network_options": find_network(plain["network"]).config(),
+        }
+        for name, default in defaults.items():
+            plain[name] = from_plain(type(default), plain.get(name) or {}, f"{where}.{name}", default)
         return from_plain(cls, plain, where)
 
 

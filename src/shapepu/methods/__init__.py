@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shapepu.errors import unknown_name
+from shapepu.methods import cvir, shapepu, tedn
 from shapepu.methods.base import Batch, EpochStart, Method, NetworkBuilder, Supervision, Task
+from shapepu.methods.cvir import CVIR
 from shapepu.methods.full import Full
+from shapepu.methods.nnpu import NNPU
 from shapepu.methods.pce import PCE
-from shapepu.methods.shapepu import FAST, ShapePU
+from shapepu.methods.shapepu import ShapePU
+from shapepu.methods.tedn import TEDN
 
 __all__ = ["METHODS", "Batch", "EpochStart", "Method", "MethodEntry", "Task", "find_method"]
 
@@ -24,33 +28,48 @@ class MethodEntry:
         title: a few words for tables and for ``shapepu methods``.
         paper: where it was published.
         recipes: options that a recipe sets away from the paper's defaults, by the recipe's name.
+        switches: settings of the class that make it this method, whatever the recipe.
     """
 
     method: type[Method]
     title: str
     paper: str
     recipes: Mapping[str, Any] = field(default_factory=dict)
+    switches: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def config(self) -> type[Any]:
         return self.method.Config
 
-    def options(self, recipe: str) -> Any:
-        """The method's options under ``recipe``."""
-        return self.recipes.get(recipe, self.config())
+    def options(self, recipe: str | None = None) -> Any:
+        """The method's options under ``recipe``, or its defaults."""
+        return replace(self.recipes.get(recipe or "", self.config()), **self.switches)
 
     @property
     def needs(self) -> frozenset[Supervision]:
         return self.method.needs
 
 
+def _shapepu(title: str, **switches: bool) -> MethodEntry:
+    return MethodEntry(ShapePU, title, "Zhang & Zhuang, MICCAI 2022", {"fast": shapepu.FAST}, switches)
+
+
 METHODS: dict[str, MethodEntry] = {
     "pce": MethodEntry(PCE, "partial cross-entropy", "Tang et al., CVPR 2018"),
-    "shapepu": MethodEntry(
-        ShapePU,
-        "mixture ratios, negative loss, global consistency",
-        "Zhang & Zhuang, MICCAI 2022",
-        {"fast": FAST},
+    "shapepu": _shapepu("mixture ratios, negative loss, global consistency"),
+    "pu": _shapepu("ShapePU without shape", cutout=False, consistency=False),
+    "shapepu-1": _shapepu(
+        "ablation #1: partial cross-entropy", cutout=False, negative=False, consistency=False
+    ),
+    "shapepu-2": _shapepu("ablation #2: and cutout", negative=False, consistency=False),
+    "shapepu-3": _shapepu("ablation #3: #1 and the negative loss", cutout=False, consistency=False),
+    "shapepu-4": _shapepu("ablation #4: cutout and the negative loss", consistency=False),
+    "nnpu": MethodEntry(NNPU, "non-negative PU risk, given ratios", "Kiryo et al., NeurIPS 2017"),
+    "cvir": MethodEntry(
+        CVIR, "value-ignoring risk, given ratios", "Garg et al., NeurIPS 2021", {"fast": cvir.FAST}
+    ),
+    "tedn": MethodEntry(
+        TEDN, "value-ignoring risk, ratios by best bins", "Garg et al., NeurIPS 2021", {"fast": tedn.FAST}
     ),
     "full": MethodEntry(Full, "full supervision by dense masks", "Baumgartner et al., STACOM 2017"),
 }
@@ -66,4 +85,4 @@ def find_method(name: str) -> MethodEntry:
 def build_method(name: str, options: Any, task: Task, build_network: NetworkBuilder) -> Method:
     """An instance of the method called ``name``; ``options`` None means its defaults."""
     entry = find_method(name)
-    return entry.method(entry.config() if options is None else options, task, build_network)
+    return entry.method(entry.options() if options is None else options, task, build_network)

@@ -14,6 +14,8 @@ from typing import Any, ClassVar, Literal, Protocol
 import torch
 from torch import Tensor, nn
 
+from shapepu.errors import InputError
+
 Supervision = Literal["scribbles", "masks", "unpaired masks", "true ratios"]
 """What a method learns from. The data path hands over nothing that a method does not declare."""
 
@@ -36,6 +38,15 @@ class Task:
     label_shares: tuple[float, ...]
     true_ratios: tuple[float, ...] | None = None
     training_slices: int = 0
+
+    def given_ratios(self) -> tuple[float, ...]:
+        """The true ratios, for a method that does without an estimate."""
+        if self.true_ratios is None:
+            raise InputError(
+                "true_ratios: this method is given the share of each class among the unlabelled pixels; pass "
+                "Task(true_ratios=...) or train from a folder with dense masks, on which they are counted."
+            )
+        return self.true_ratios
 
 
 @dataclass(frozen=True)

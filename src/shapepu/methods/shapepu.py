@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -222,9 +222,3 @@ def _lowest_of_scribbles(log_probs: Tensor, labels: Tensor, share: float) -> Ten
         own = log_probs[labels == label, label].sort().values
         lowest[label] = own[int(share * len(own))]
     return lowest
-
-
-def ablation(number: int) -> Any:
-    """Row #1 to #4 of the paper's Table 1, as settings of :class:`ShapePU`."""
-    cutout, negative = {1: (False, False), 2: (True, False), 3: (False, True), 4: (True, True)}[number]
-    return ShapePUConfig(cutout=cutout, negative=negative, consistency=False)
