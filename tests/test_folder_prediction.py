@@ -220,6 +220,8 @@ def test_one_case_can_be_given_the_name_of_its_result(tmp_path, bundle):
     predict_files(bundle, images / "case0.nii.gz", tmp_path / "mine.nrrd", options=RAW, quiet=True)
     assert np.array_equal(read_volume(tmp_path / "mine.nrrd").array, expected(random_image(seed=0)))
     assert found(tmp_path) == ["in/case0.nii.gz", "in/case1.nii.gz", "mine.nrrd"]
+    with pytest.raises(InputError, match=r"end its name in \.mha"):
+        predict_files(bundle, images / "case0.nii.gz", tmp_path / "a.mhd", options=RAW, quiet=True)
     with pytest.raises(InputError, match="a folder expected for the predictions of 2 cases"):
         predict_files(bundle, images, tmp_path / "all.nrrd", options=RAW, quiet=True)
 

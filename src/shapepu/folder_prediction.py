@@ -160,6 +160,8 @@ def _targets(sources: Sequence[Source], images: Path, out: Path) -> dict[Source,
     if image_suffix(out) and not out.is_dir():
         if len(sources) > 1:
             raise InputError(f"{out}: a folder expected for the predictions of {len(sources)} cases.")
+        if image_suffix(out) == ".mhd":
+            raise InputError(f"{out}: labels are written as one file; end its name in .mha.")
         targets = {sources[0]: out}
     else:
         targets = {source: out / (source.name + source.ending) for source in sources}
@@ -190,7 +192,7 @@ def _run(
             prediction = predict_volume(bundle, images, options)
         except (InputError, MemoryError, torch.OutOfMemoryError) as error:
             failures[job.source.name] = str(error) or type(error).__name__
-            say(f"{job.source.name} failed: {failures[job.source.name]}")
+            say(f"{job.source.name} failed: {failures[job.source.name]}", quiet=len(jobs) == 1)
             continue
         # Not in the try block: what cannot be written now cannot be written for the next case either.
         job.write(prediction, images[0], bundle.spec.labels)
