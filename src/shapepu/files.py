@@ -18,6 +18,8 @@ _OUT_OF_REACH = {
     errno.EPERM: "no permission to write there; choose another folder",
     errno.EROFS: "it is read-only; choose another folder",
     errno.ENOTDIR: "part of that path is a file, not a folder; choose another folder",
+    errno.EEXIST: "part of that path is a file, not a folder; choose another folder",
+    errno.EISDIR: "it is a folder; choose another name",
 }
 
 

@@ -83,10 +83,12 @@ class LabelSet:
             labels[file_values == value] = label
         return labels
 
-    def to_file(self, labels: NDArray) -> NDArray[np.uint8 | np.int16]:
+    def to_file(self, labels: NDArray) -> NDArray[np.uint8 | np.int16 | np.int32]:
         """The integers of a file from labels 0..K."""
         table = np.array([*self.values, self.unlabelled_value])
-        return table.astype(np.uint8 if table.min() >= 0 and table.max() < 256 else np.int16)[labels]
+        kinds = (np.uint8, np.int16, np.int32)
+        fitting = next(kind for kind in kinds if np.array_equal(table.astype(kind), table))
+        return table.astype(fitting)[labels]
 
     def as_dict(self) -> dict[str, int]:
         """Name to value, as in ``dataset.json`` and ``model.json``; "ignore" is the unlabelled value."""
