@@ -24,9 +24,14 @@ def test_a_file_appears_when_it_is_complete(tmp_path: Path) -> None:
 
 def test_a_failure_leaves_what_was_there_and_nothing_else(tmp_path: Path) -> None:
     write_text(tmp_path / "a.txt", "old")
-    with pytest.raises(RuntimeError), atomic_path(tmp_path / "a.txt") as temporary:
-        temporary.write_text("new")
-        raise RuntimeError
+
+    def fail_halfway() -> None:
+        with atomic_path(tmp_path / "a.txt") as temporary:
+            temporary.write_text("new")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail_halfway()
     assert (tmp_path / "a.txt").read_text() == "old"
     assert os.listdir(tmp_path) == ["a.txt"]
 
