@@ -156,5 +156,4 @@ def _stored(name: str, labels: np.ndarray, masks: np.ndarray) -> StoredCase:
         pixels=int((labels != OUTSIDE).sum()),
         labelled=tuple(counted[: LABELS.count].tolist()),
         unlabelled=int(unlabelled.sum()),
-        unlabelled_by_class=tuple(np.bincount(masks[unlabelled], minlength=LABELS.count).tolist()),
     )

@@ -78,7 +78,11 @@ def prepare(
 
 
 def make_task(dataset: Dataset, train: SliceStore, needs: frozenset[Supervision]) -> Task:
-    """What the method is told about the data; the true ratios only if it declared them."""
+    """What the method is told about the data; the true ratios only if it declared them.
+
+    They are all that such a method is told of the dense masks: :meth:`SliceStore.true_ratios` counts, the
+    task carries, :meth:`Task.given_ratios` hands over, and no batch ever holds a mask.
+    """
     counts = train.labelled_counts.astype(float)
     shares = counts / max(counts.sum(), 1.0)
     return Task(
@@ -118,7 +122,13 @@ def cases_to_learn_from(dataset: Dataset, needs: frozenset[Supervision]) -> tupl
                 f"{dataset.root}: no training case has a scribble; draw some, make them from masks with "
                 "`shapepu scribble`, or train on dense masks with --method full."
             )
-    if needs & {"masks", "true ratios"}:
+    if "true ratios" in needs and all(case.mask is None for case in cases):
+        raise InputError(
+            f"{dataset.root}: the method is given the true class ratios, which are counted on dense masks of "
+            "the training cases, and there are none; add some (a masks/ folder, or *_gt files) or take a "
+            "method that estimates the ratios (--method tedn or shapepu)."
+        )
+    if "masks" in needs:
         cases = tuple(case for case in cases if case.mask is not None)
         if not cases:
             raise InputError(

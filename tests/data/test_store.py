@@ -96,6 +96,24 @@ def test_true_ratios_are_the_class_shares_of_unlabelled_pixels(cases: list[Case]
     np.testing.assert_allclose(store.true_ratios(), unlabelled / unlabelled.sum())
 
 
+def test_true_ratios_are_those_of_the_patch_that_training_sees(cases: list[Case], tmp_path: Path) -> None:
+    # Of the canvas of 16x16 the ring and the core fill the middle 8x8, with lines of 6 and 2 pixels.
+    small = replace(SAME_GRID, patch=(8, 8), canvas_margin=2.0)
+    store = open_store(cases[:1], LABELS, small, tmp_path / "cache", want_masks=True, quiet=True)
+    assert store.masks is not None
+    assert store.masks.shape[1:] == (16, 16)
+    np.testing.assert_allclose(store.true_ratios(), np.array([0, 48 - 6, 16 - 2]) / (64 - 6 - 2))
+
+
+def test_true_ratios_are_counted_on_the_cases_that_have_a_mask(cases: list[Case], tmp_path: Path) -> None:
+    both = [cases[0], without_mask(cases[1])]
+    mixed, first = (
+        open_store(some, LABELS, SAME_GRID, tmp_path / "cache", want_masks=True, quiet=True)
+        for some in (both, both[:1])
+    )
+    np.testing.assert_array_equal(mixed.true_ratios(), first.true_ratios())
+
+
 def test_true_ratios_need_dense_masks(cases: list[Case], tmp_path: Path) -> None:
     store = open_store(cases, LABELS, SAME_GRID, tmp_path / "cache", quiet=True)
     with pytest.raises(InputError, match="dense masks"):

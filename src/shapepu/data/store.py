@@ -20,13 +20,13 @@ from numpy.typing import NDArray
 from shapepu.data.cache import FileRecords, cache_folder
 from shapepu.data.case import Case
 from shapepu.data.grid import SliceGrid
-from shapepu.data.preprocess import Preprocessing, reject_unequal_channels
+from shapepu.data.preprocess import Preprocessing, fit, reject_unequal_channels
 from shapepu.data.store_build import Outline, StoredCase, build_entry, outline_cases
 from shapepu.data.store_entry import map_entry, open_entry
 from shapepu.errors import InputError
-from shapepu.labels import LabelSet
+from shapepu.labels import OUTSIDE, LabelSet
 
-FORMAT = 1
+FORMAT = 2
 """Part of every entry's name; raised whenever the same files and settings would give other arrays."""
 
 
@@ -100,15 +100,32 @@ class SliceStore:
         return self.images.nbytes + self.labels.nbytes + (self.masks.nbytes if self.masks is not None else 0)
 
     def true_ratios(self) -> NDArray[np.float64]:
-        """(K,) shares of the classes among unlabelled pixels, by the dense masks."""
-        known = [case.unlabelled_by_class for case in self.stored if case.unlabelled_by_class is not None]
-        counts = np.sum(known, axis=0, dtype=np.float64) if known else np.zeros(1)
-        if not counts.sum():
+        """(K,) shares of the classes among the unlabelled pixels of training patches, by the dense masks.
+
+        The one place where a method that is given true ratios has them from. Counted in the patch in the
+        middle of each canvas, since the rest of it only fills the corners of turned patches; over the cases
+        that have a mask, which need not be all.
+        """
+        counts = np.zeros(256, np.int64)
+        for case in range(len(self.stored)) if self.masks is not None else ():
+            counts += self._unlabelled_by_class(case)
+        known = counts[: self.labels_set.count]
+        if not known.sum():
             raise InputError(
                 "the true class ratios of unlabelled pixels are counted on dense masks of the training "
                 "cases, and there are none; add masks or take a method that estimates the ratios."
             )
-        return counts / counts.sum()
+        return known / known.sum()
+
+    def _unlabelled_by_class(self, case_index: int) -> NDArray[np.int64]:
+        """(256,) unlabelled pixels of one case in the patch, by what the mask says of them."""
+        assert self.masks is not None
+        assert self.preprocessing.patch is not None, "a store is opened with planned preprocessing only"
+        slices, patch = self.slices_of(case_index), self.preprocessing.patch
+        labels, masks = (
+            fit(array[slices.start : slices.stop], patch, OUTSIDE) for array in (self.labels, self.masks)
+        )
+        return np.bincount(masks[labels == self.labels_set.unlabelled], minlength=256)
 
 
 def open_store(

@@ -45,7 +45,6 @@ class StoredCase:
         pixels: those that lie in the image.
         labelled: of each class.
         unlabelled: neither labelled nor outside.
-        unlabelled_by_class: unlabelled pixels by their class in the dense mask; None without one.
     """
 
     name: str
@@ -55,7 +54,6 @@ class StoredCase:
     pixels: int
     labelled: tuple[int, ...]
     unlabelled: int
-    unlabelled_by_class: tuple[int, ...] | None
 
 
 @dataclass(frozen=True)
@@ -186,10 +184,6 @@ def _count(
 ) -> StoredCase:
     """What the index says of one case."""
     counts = np.bincount(arrays["labels"].ravel(), minlength=256)
-    by_class = None
-    if outline.mask is not None:
-        unlabelled = arrays["masks"][arrays["labels"] == labels.unlabelled]
-        by_class = tuple(np.bincount(unlabelled, minlength=256)[: labels.count].tolist())
     height, width = (min(pair) for pair in zip(prepared.grid.size, size, strict=True))
     return StoredCase(
         name=outline.case.name,
@@ -199,7 +193,6 @@ def _count(
         pixels=outline.grid.slices * height * width,
         labelled=tuple(counts[: labels.count].tolist()),
         unlabelled=int(counts[labels.unlabelled]),
-        unlabelled_by_class=by_class,
     )
 
 
