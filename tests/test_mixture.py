@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -79,6 +79,8 @@ def test_a_fit_ends_where_plain_em_ends_after_many_more_steps() -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 10_000), overlap=st.floats(0.05, 6))
+# Steps here shrink to rounding without a bend: an extrapolation by their quotient overflows.
+@example(seed=1, overlap=0.651040379849374)
 def test_the_log_likelihood_never_falls(seed: int, overlap: float) -> None:
     log_probs, priors = random_pool(seed, pixels=30, classes=4)
     log_probs = (log_probs / overlap).log_softmax(dim=1)
@@ -234,7 +236,9 @@ def test_pseudo_counts_are_pixels_seen_beforehand() -> None:
 def test_pseudo_counts_do_not_bring_back_a_class_without_labelled_pixels() -> None:
     log_probs, _ = random_pool(13)
     priors, counts = torch.tensor([0.5, 0.5, 0.0]), torch.tensor([0.0, 0.0, 100.0])
-    assert accurately(log_probs, priors, pseudo_counts=counts).ratios[2] == 0
+    state = accurately(log_probs, priors, pseudo_counts=counts)
+    assert state.ratios[2] == 0
+    assert math.isfinite(state.log_likelihood)
 
 
 def test_with_pseudo_counts_the_penalised_log_likelihood_never_falls() -> None:
