@@ -252,7 +252,7 @@ def score_validation(run: RunFolder, model: Model, prepared: Prepared) -> Evalua
         "labels": prepared.dataset.labels.as_dict(),
     }
     write_text(run.validation / "cases.json", json.dumps(listing, indent=1))
-    run.say(evaluation.table())
+    run.say(f"{evaluation.table(footnotes=False)}\ndefinitions and notes: {run.validation}/summary.json")
     return evaluation
 
 

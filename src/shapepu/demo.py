@@ -16,7 +16,7 @@ from shapepu.evaluation.results import Evaluation
 from shapepu.evaluation.scoring import score_folders
 from shapepu.files import writable_folder
 
-TRAIN_CASES, VALIDATION_CASES, TEST_CASES = 12, 3, 8
+TRAIN_CASES, VALIDATION_CASES, TEST_CASES = 40, 4, 10
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ def run(argv: list[str]) -> int:
     arguments = parse(DemoArguments, argv, "demo")
     say("shapepu demo: synthetic hearts, scribbles, two models, about three minutes", quiet=arguments.quiet)
     from shapepu.demo import run_demo
+    from shapepu.evaluation.tables import methods_table
 
     result = run_demo(
         arguments.output,
@@ -37,8 +38,7 @@ def run(argv: list[str]) -> int:
         seed=arguments.seed,
         quiet=arguments.quiet,
     )
-    for method, scores in result.scores.items():
-        print(f"\n{method}")
-        print(scores.table())
+    print("\nUnseen synthetic hearts, segmented after training on the same scribbles for the same time:\n")
+    print(methods_table(result.scores))
     print(f"\nreport:  {result.report}\npicture: {result.picture}\ntime:    {result.minutes:.1f} minutes")
     return 0

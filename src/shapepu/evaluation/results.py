@@ -137,11 +137,11 @@ class Evaluation:
             }
         )
 
-    def table(self) -> str:
-        """Mean ± sd of each structure and of the average, with the definitions, for a terminal."""
+    def table(self, *, footnotes: bool = True) -> str:
+        """Mean ± sd of each structure and of the average, for a terminal, with definitions and notes below."""
         from shapepu.evaluation.tables import scores_table
 
-        return scores_table(self)
+        return scores_table(self, footnotes=footnotes)
 
     def write(self, folder: str | Path) -> None:
         """Write ``cases.csv`` and ``summary.json`` into ``folder``."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from shapepu.evaluation.comparison import COMPARISON_DEFINITIONS, Comparison
 from shapepu.evaluation.metrics import DEFINITIONS
@@ -22,7 +22,7 @@ _COLUMNS = {
 """The scores shown, with their heading and decimals."""
 
 
-def scores_table(evaluation: Evaluation) -> str:
+def scores_table(evaluation: Evaluation, *, footnotes: bool = True) -> str:
     """One row a structure and one for their average, then the definitions and notes."""
     header = ["", *(heading for heading, _ in _COLUMNS.values()), "volumes", "both empty", "one empty"]
     rows = []
@@ -30,7 +30,20 @@ def scores_table(evaluation: Evaluation) -> str:
         scores = [_spread(evaluation.spread(m, structure), digits) for m, (_, digits) in _COLUMNS.items()]
         empties = [str(evaluation.count(claim, structure)) for claim in ("both_empty", "one_empty")]
         rows.append([structure or "average", *scores, str(len(evaluation.cases)), *empties])
-    return "\n\n".join([aligned([header, *rows]), footnotes((DEFINITIONS, *evaluation.notes))])
+    table = aligned([header, *rows])
+    return f"{table}\n\n{wrapped((DEFINITIONS, *evaluation.notes))}" if footnotes else table
+
+
+def methods_table(evaluations: Mapping[str, Evaluation]) -> str:
+    """One row a method: Dice of each structure and on average, and the average HD95."""
+    structures = next(iter(evaluations.values())).structures
+    header = ["", *(f"Dice {name}" for name in structures), "Dice average", "HD95 mm", "volumes"]
+    rows = []
+    for method, evaluation in evaluations.items():
+        dice = [_spread(evaluation.spread("dice", name), 3) for name in (*structures, None)]
+        hd95 = _spread(evaluation.spread("hd95_mm"), 1)
+        rows.append([method, *dice, hd95, str(len(evaluation.cases))])
+    return aligned([header, *rows])
 
 
 def comparison_table(comparison: Comparison) -> str:
@@ -62,7 +75,7 @@ def comparison_table(comparison: Comparison) -> str:
                 str(row.test.pairs),
             ]
         )
-    return "\n\n".join([aligned([header, *rows]), footnotes((COMPARISON_DEFINITIONS, *comparison.notes))])
+    return "\n\n".join([aligned([header, *rows]), wrapped((COMPARISON_DEFINITIONS, *comparison.notes))])
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> str:
@@ -76,7 +89,7 @@ def aligned(rows: Sequence[Sequence[str]]) -> str:
     return "\n".join(lines)
 
 
-def footnotes(notes: Sequence[str]) -> str:
+def wrapped(notes: Sequence[str]) -> str:
     return "\n".join(textwrap.fill(note, 110) for note in notes)
 
 
