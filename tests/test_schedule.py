@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 
-from shapepu.schedule import Budget, Stopwatch, learning_rate_factor
+from shapepu.schedule import Budget, Stopwatch, learning_rate_factor, ramp_up
 
 
 def test_progress_by_epochs_counts_steps_and_not_seconds() -> None:
@@ -45,3 +47,14 @@ def test_a_constant_schedule_stays_where_it_is() -> None:
 
 def test_a_resumed_stopwatch_goes_on_from_what_was_spent() -> None:
     assert 100 <= Stopwatch(100.0).seconds < 101
+
+
+def test_a_ramp_rises_slowly_at_first_and_ends_at_its_share_of_the_run() -> None:
+    assert ramp_up(0.0, 0.4) == pytest.approx(math.exp(-5))
+    assert ramp_up(0.2, 0.4) == pytest.approx(math.exp(-1.25))
+    assert ramp_up(0.4 - 1e-9, 0.4) == pytest.approx(1)
+    assert ramp_up(0.4, 0.4) == ramp_up(0.9, 0.4) == 1
+
+
+def test_a_ramp_over_nothing_is_up_from_the_start() -> None:
+    assert ramp_up(0.0, 0.0) == 1

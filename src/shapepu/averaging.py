@@ -49,7 +49,8 @@ class WeightAverage:
 
 def _averaged_and_copied(method: Method) -> tuple[list[Tensor], list[Tensor]]:
     """Tensors of the networks that have a mean, and all others."""
-    averaged, copied = list(method.parameters()), []
+    averaged: list[Tensor] = list(method.parameters())
+    copied: list[Tensor] = []
     for name, buffer in method.named_buffers():
         of_network = "." in name
         (averaged if of_network and buffer.is_floating_point() else copied).append(buffer)

@@ -1,4 +1,4 @@
-"""How far a run has come, by epochs or by minutes, and the learning rate that goes with it."""
+"""How far a run has come, by epochs or by minutes, and the learning rate and weights that go with it."""
 
 from __future__ import annotations
 
@@ -44,3 +44,11 @@ def learning_rate_factor(progress: float, schedule: str, warmup_share: float) ->
         return 1.0
     after_warmup = (progress - warmup_share) / (1 - warmup_share)
     return 0.5 * (1 + math.cos(math.pi * min(after_warmup, 1.0)))
+
+
+def ramp_up(progress: float, share: float) -> float:
+    """What a weight is multiplied by while it rises over the first ``share`` of a run: exp(-5 (1 - t)^2).
+
+    Reference: Laine and Aila, Temporal Ensembling for Semi-Supervised Learning, ICLR 2017.
+    """
+    return math.exp(-5 * (1 - progress / share) ** 2) if progress < share else 1.0

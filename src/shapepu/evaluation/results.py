@@ -138,7 +138,7 @@ class Evaluation:
         )
 
     def table(self, *, footnotes: bool = True) -> str:
-        """Mean ± sd of each structure and of the average, for a terminal, with definitions and notes below."""
+        """Mean ± sd of each structure and on average, for a terminal; definitions and notes below it."""
         from shapepu.evaluation.tables import scores_table
 
         return scores_table(self, footnotes=footnotes)

@@ -118,7 +118,7 @@ class ShapePU(Method):
         if config.cutout or config.consistency:
             view = draw_view(
                 len(batch.images),
-                tuple(batch.images.shape[-2:]),
+                (batch.images.shape[-2], batch.images.shape[-1]),
                 config.view if config.cutout else replace(config.view, cut=0),
                 batch.generator,
                 batch.images.device,

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+Gate = Callable[[int, Tensor], Tensor]
+"""Takes the number of a decoder map, 0 the coarsest, and the map; what it returns goes on in its place."""
 
 
 class ConvolutionBlock(nn.Sequential):
@@ -65,6 +69,13 @@ def start_weights(network: nn.Module, slope: float = 0.0) -> None:
             nn.init.kaiming_normal_(module.weight, a=slope, nonlinearity="leaky_relu")
             if module.bias is not None:
                 nn.init.zeros_(module.bias)
+
+
+def one_hot(labels: Tensor, classes: int) -> Tensor:
+    """Labels (N, H, W) as float32 maps (N, K, H, W); a label that is no class gives zeros."""
+    each = torch.arange(classes, device=labels.device, dtype=labels.dtype)
+    maps = (labels[:, None] == each[:, None, None]).float()
+    return maps.contiguous(memory_format=torch.channels_last)
 
 
 def as_widths(widths: Sequence[int]) -> tuple[int, ...]:

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from shapepu.errors import InputError
-from shapepu.networks.blocks import ConvolutionBlock, as_widths, pad_to_multiple, start_weights
+from shapepu.networks.blocks import ConvolutionBlock, Gate, as_widths, pad_to_multiple, start_weights
 
 
 @dataclass(frozen=True)
@@ -74,10 +74,16 @@ class FastUNet(nn.Module):
         """Channels of each map :meth:`features` returns."""
         return tuple(reversed(self.config.widths))
 
-    def features(self, images: Tensor) -> list[Tensor]:
+    @property
+    def feature_strides(self) -> tuple[int, ...]:
+        """Pixels of the image along a side of a position of each map."""
+        return tuple(2 ** (i + 1) for i in reversed(range(len(self.config.widths))))
+
+    def features(self, images: Tensor, gate: Gate | None = None) -> list[Tensor]:
         """The decoder's maps from the coarsest to half resolution, each about twice the one before.
 
-        Map i stands for the images with a stride of ``2 ** (len(widths) - i)``, its sides rounded up.
+        Map i stands for the images with a stride of ``2 ** (len(widths) - i)``, its sides rounded up. A
+        ``gate`` may change each map but the coarsest before it goes on upwards.
         """
         # A map of one pixel has no statistics to normalise by; one more than the total stride leaves 2x2.
         x = pad_to_multiple(images, 2, minimum=2 ** len(self.config.widths) + 1)
@@ -86,13 +92,14 @@ class FastUNet(nn.Module):
             x = block(x)
             skips.append(x)
         maps = [skips.pop()]
-        for lift, block, skip in zip(self.lift, self.up, reversed(skips), strict=True):
+        for i, (lift, block, skip) in enumerate(zip(self.lift, self.up, reversed(skips), strict=True), 1):
             lifted = F.interpolate(lift(maps[-1]), scale_factor=2, mode="nearest")
-            maps.append(block(lifted[..., : skip.shape[-2], : skip.shape[-1]] + skip))
+            x = block(lifted[..., : skip.shape[-2], : skip.shape[-1]] + skip)
+            maps.append(x if gate is None else gate(i, x))
         return maps
 
-    def forward(self, images: Tensor) -> Tensor:
-        logits = _spread(self.head(self.features(images)[-1]), self.classes)
+    def forward(self, images: Tensor, gate: Gate | None = None) -> Tensor:
+        logits = _spread(self.head(self.features(images, gate)[-1]), self.classes)
         return logits[..., : images.shape[-2], : images.shape[-1]]
 
 

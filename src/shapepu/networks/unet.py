@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from shapepu.errors import InputError
-from shapepu.networks.blocks import ConvolutionBlock, as_widths, pad_to_multiple, start_weights
+from shapepu.networks.blocks import ConvolutionBlock, Gate, as_widths, pad_to_multiple, start_weights
 
 
 @dataclass(frozen=True)
@@ -54,11 +54,17 @@ class UNet(nn.Module):
         """Channels of each map :meth:`features` returns."""
         return tuple(reversed(self.config.widths))
 
-    def features(self, images: Tensor) -> list[Tensor]:
+    @property
+    def feature_strides(self) -> tuple[int, ...]:
+        """Pixels of the image along a side of a position of each map."""
+        return tuple(2**i for i in reversed(range(len(self.config.widths))))
+
+    def features(self, images: Tensor, gate: Gate | None = None) -> list[Tensor]:
         """The decoder's maps from the coarsest to full resolution, each twice as large as the one before.
 
         Map i stands for the images, padded to a multiple of the total stride, with a stride of
-        ``2 ** (len(widths) - 1 - i)``.
+        ``2 ** (len(widths) - 1 - i)``. A ``gate`` may change each map but the coarsest before it goes on
+        upwards.
         """
         stride = 2 ** (len(self.config.widths) - 1)
         # A map of one pixel has no statistics to normalise by, so the coarsest has 2x2 or more.
@@ -68,10 +74,11 @@ class UNet(nn.Module):
             x = block(self.pool(x) if level else x)
             skips.append(x)
         maps = [skips.pop()]
-        for lift, block, skip in zip(self.lift, self.up, reversed(skips), strict=True):
-            maps.append(block(torch.cat((skip, lift(maps[-1])), dim=1)))
+        for i, (lift, block, skip) in enumerate(zip(self.lift, self.up, reversed(skips), strict=True), 1):
+            x = block(torch.cat((skip, lift(maps[-1])), dim=1))
+            maps.append(x if gate is None else gate(i, x))
         return maps
 
-    def forward(self, images: Tensor) -> Tensor:
-        logits: Tensor = self.head(self.features(images)[-1])
+    def forward(self, images: Tensor, gate: Gate | None = None) -> Tensor:
+        logits: Tensor = self.head(self.features(images, gate)[-1])
         return logits[..., : images.shape[-2], : images.shape[-1]]
