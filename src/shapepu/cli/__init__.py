@@ -61,7 +61,7 @@ def main(argv: list[str] | None = None) -> int:
     except BrokenPipeError:
         # The reader of a pipe (head, less) has seen enough. Point stdout at nothing, or the interpreter
         # complains once more at exit.
-        sys.stdout = None  # type: ignore[assignment]
+        sys.stdout = None
         return 0
 
 
