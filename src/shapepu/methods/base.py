@@ -2,7 +2,8 @@
 
 A method is an ``nn.Module`` that holds its networks as direct children and overrides as few of the four hooks
 as it can: :meth:`Method.losses` (most stop there), :meth:`Method.before_epoch`, :meth:`Method.step`,
-:meth:`Method.predict`. Devices, precision, optimisers, schedules, files and seeds belong to the loop.
+:meth:`Method.predict`. It runs a network by calling it, ``self.network(images)``, which is where the loop sets
+the precision; further networks are named in :meth:`Method.parameter_groups`. Devices, precision, optimisers, schedules, files and seeds belong to the loop.
 """
 
 from __future__ import annotations
