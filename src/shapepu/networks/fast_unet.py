@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch.nn.functional as F
@@ -85,22 +86,34 @@ class FastUNet(nn.Module):
         Map i stands for the images with a stride of ``2 ** (len(widths) - i)``, its sides rounded up. A
         ``gate`` may change each map but the coarsest before it goes on upwards.
         """
+        return self._rise(self.encode(images), gate)
+
+    def encode(self, images: Tensor) -> list[Tensor]:
+        """The maps of the way down, from half resolution to the coarsest."""
         # A map of one pixel has no statistics to normalise by; one more than the total stride leaves 2x2.
         x = pad_to_multiple(images, 2, minimum=2 ** len(self.config.widths) + 1)
         skips = []
         for block in self.down:
             x = block(x)
             skips.append(x)
-        maps = [skips.pop()]
-        for i, (lift, block, skip) in enumerate(zip(self.lift, self.up, reversed(skips), strict=True), 1):
+        return skips
+
+    def decode(self, skips: Sequence[Tensor], size: tuple[int, int], gate: Gate | None = None) -> Tensor:
+        """Logits (N, K, *size) from what :meth:`encode` returned for images of that height and width."""
+        logits = _spread(self.head(self._rise(skips, gate)[-1]), self.classes)
+        return logits[..., : size[0], : size[1]]
+
+    def _rise(self, skips: Sequence[Tensor], gate: Gate | None) -> list[Tensor]:
+        maps = [skips[-1]]
+        steps = zip(self.lift, self.up, reversed(skips[:-1]), strict=True)
+        for i, (lift, block, skip) in enumerate(steps, 1):
             lifted = F.interpolate(lift(maps[-1]), scale_factor=2, mode="nearest")
             x = block(lifted[..., : skip.shape[-2], : skip.shape[-1]] + skip)
             maps.append(x if gate is None else gate(i, x))
         return maps
 
     def forward(self, images: Tensor, gate: Gate | None = None) -> Tensor:
-        logits = _spread(self.head(self.features(images, gate)[-1]), self.classes)
-        return logits[..., : images.shape[-2], : images.shape[-1]]
+        return self.decode(self.encode(images), (images.shape[-2], images.shape[-1]), gate)
 
 
 def _spread(logits: Tensor, classes: int) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -66,6 +67,10 @@ class UNet(nn.Module):
         ``2 ** (len(widths) - 1 - i)``. A ``gate`` may change each map but the coarsest before it goes on
         upwards.
         """
+        return self._rise(self.encode(images), gate)
+
+    def encode(self, images: Tensor) -> list[Tensor]:
+        """The maps of the way down, from full resolution to the coarsest."""
         stride = 2 ** (len(self.config.widths) - 1)
         # A map of one pixel has no statistics to normalise by, so the coarsest has 2x2 or more.
         x = pad_to_multiple(images, stride, minimum=2 * stride)
@@ -73,12 +78,20 @@ class UNet(nn.Module):
         for level, block in enumerate(self.down):
             x = block(self.pool(x) if level else x)
             skips.append(x)
-        maps = [skips.pop()]
-        for i, (lift, block, skip) in enumerate(zip(self.lift, self.up, reversed(skips), strict=True), 1):
+        return skips
+
+    def decode(self, skips: Sequence[Tensor], size: tuple[int, int], gate: Gate | None = None) -> Tensor:
+        """Logits (N, K, *size) from what :meth:`encode` returned for images of that height and width."""
+        logits: Tensor = self.head(self._rise(skips, gate)[-1])
+        return logits[..., : size[0], : size[1]]
+
+    def _rise(self, skips: Sequence[Tensor], gate: Gate | None) -> list[Tensor]:
+        maps = [skips[-1]]
+        steps = zip(self.lift, self.up, reversed(skips[:-1]), strict=True)
+        for i, (lift, block, skip) in enumerate(steps, 1):
             x = block(torch.cat((skip, lift(maps[-1])), dim=1))
             maps.append(x if gate is None else gate(i, x))
         return maps
 
     def forward(self, images: Tensor, gate: Gate | None = None) -> Tensor:
-        logits: Tensor = self.head(self.features(images, gate)[-1])
-        return logits[..., : images.shape[-2], : images.shape[-1]]
+        return self.decode(self.encode(images), (images.shape[-2], images.shape[-1]), gate)
