@@ -2,8 +2,9 @@
 
 A method is an ``nn.Module`` that holds its networks as direct children and overrides as few of the four hooks
 as it can: :meth:`Method.losses` (most stop there), :meth:`Method.before_epoch`, :meth:`Method.step`,
-:meth:`Method.predict`. It runs a network by calling it, ``self.network(images)``, which is where the loop sets
-the precision; further networks are named in :meth:`Method.parameter_groups`. Devices, precision, optimisers, schedules, files and seeds belong to the loop.
+:meth:`Method.predict`. Further networks are named in :meth:`Method.parameter_groups`. A network is run by
+calling it, ``self.network(images)``: that is where the loop sets the precision. Devices, optimisers,
+schedules, files and seeds belong to the loop, too.
 """
 
 from __future__ import annotations
