@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 
-def gated_crf(
+def gated_crf_energy(
     probs: Tensor,
     images: Tensor,
     source: Tensor,

@@ -5,17 +5,17 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from shapepu.losses.total_variation import total_variation
+from shapepu.losses.total_variation import mean_total_variation
 
 
-def mumford_shah(probs: Tensor, images: Tensor, inside: Tensor, *, length_weight: float) -> Tensor:
+def mumford_shah_energy(probs: Tensor, images: Tensor, inside: Tensor, *, length_weight: float) -> Tensor:
     r"""The piecewise constant Mumford-Shah functional with class probabilities as soft regions.
 
     .. math:: L = \frac{1}{|\Omega|} \sum_k \sum_{i \in \Omega} p_{ik} (x_i - c_k)^2
                   + \lambda \, TV(p), \qquad
               c_k = \frac{\sum_{i \in \Omega} p_{ik} x_i}{\sum_{i \in \Omega} p_{ik}}
 
-    c_k is the mean intensity of class k in its own image; TV is :func:`total_variation`.
+    c_k is the mean intensity of class k in its own image; TV is :func:`mean_total_variation`.
 
     Args:
         probs: p, shape (N, K, H, W).
@@ -38,4 +38,4 @@ def mumford_shah(probs: Tensor, images: Tensor, inside: Tensor, *, length_weight
     for channel in range(images.shape[1]):
         distances = images[:, channel, None] - means[..., channel, None, None]
         scatter = scatter + (shares * distances.square()).sum() / images.shape[1]
-    return scatter / inside.sum().clamp(min=1) + length_weight * total_variation(probs, inside)
+    return scatter / inside.sum().clamp(min=1) + length_weight * mean_total_variation(probs, inside)

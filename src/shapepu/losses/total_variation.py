@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import Tensor
 
 
-def total_variation(probs: Tensor, inside: Tensor) -> Tensor:
+def mean_total_variation(probs: Tensor, inside: Tensor) -> Tensor:
     r"""Absolute differences between vertical and horizontal neighbours, summed over the classes.
 
     .. math:: L = \frac{1}{|\Omega|} \sum_k \sum_{y,x} |p_{k,y+1,x} - p_{k,y,x}| + |p_{k,y,x+1} - p_{k,y,x}|

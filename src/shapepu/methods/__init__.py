@@ -7,14 +7,20 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shapepu.errors import unknown_name
-from shapepu.methods import cvir, shapepu, tedn
+from shapepu.methods import crf, cvir, entropy, gatedcrf, mumford_shah, shapepu, tedn, tv
 from shapepu.methods.base import Batch, EpochStart, Method, NetworkBuilder, Supervision, Task
+from shapepu.methods.crf import CRF
 from shapepu.methods.cvir import CVIR
+from shapepu.methods.entropy import Entropy
 from shapepu.methods.full import Full
+from shapepu.methods.gatedcrf import GatedCRF
+from shapepu.methods.mumford_shah import MumfordShah
 from shapepu.methods.nnpu import NNPU
 from shapepu.methods.pce import PCE
 from shapepu.methods.shapepu import ShapePU
 from shapepu.methods.tedn import TEDN
+from shapepu.methods.tv import TV
+from shapepu.methods.wpce import WPCE
 
 __all__ = ["METHODS", "Batch", "EpochStart", "Method", "MethodEntry", "Task", "find_method"]
 
@@ -56,6 +62,20 @@ def _shapepu(title: str, **switches: bool) -> MethodEntry:
 
 METHODS: dict[str, MethodEntry] = {
     "pce": MethodEntry(PCE, "partial cross-entropy", "Tang et al., CVPR 2018"),
+    "wpce": MethodEntry(WPCE, "partial cross-entropy, classes balanced", "Valvano et al., IEEE TMI 2021"),
+    "crf": MethodEntry(
+        CRF, "dense CRF trained with the network", "Zheng et al., ICCV 2015", {"fast": crf.FAST}
+    ),
+    "gatedcrf": MethodEntry(
+        GatedCRF, "CRF energy of local windows as a loss", "Obukhov et al., 2019", {"fast": gatedcrf.FAST}
+    ),
+    "entropy": MethodEntry(
+        Entropy, "entropy minimisation", "Grandvalet & Bengio, NeurIPS 2004", {"fast": entropy.FAST}
+    ),
+    "tv": MethodEntry(TV, "total variation", "Javanmardi et al., 2016", {"fast": tv.FAST}),
+    "mumford-shah": MethodEntry(
+        MumfordShah, "Mumford-Shah functional", "Kim & Ye, IEEE TIP 2020", {"fast": mumford_shah.FAST}
+    ),
     "shapepu": _shapepu("mixture ratios, negative loss, global consistency"),
     "pu": _shapepu("ShapePU without shape", cutout=False, consistency=False),
     "shapepu-1": _shapepu(

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn.functional import avg_pool2d
 
 from shapepu.errors import InputError
-from shapepu.losses.gated_crf import gated_crf
+from shapepu.losses.gated_crf import gated_crf_energy
 from shapepu.methods.base import Batch
 from shapepu.methods.regularised import Regularised, RegularisedConfig, inside_image
 
@@ -61,7 +61,7 @@ class GatedCRF(Regularised):
         config: GatedCRFConfig = self.config
         inside = _in_squares(inside_image(batch)[:, None].float(), config.stride)[:, 0] == 1
         unlabelled = _in_squares(batch.unlabelled[:, None].float(), config.stride)[:, 0] > 0
-        return gated_crf(
+        return gated_crf_energy(
             _in_squares(log_probs.exp(), config.stride),
             _in_squares(batch.images, config.stride),
             source=inside,

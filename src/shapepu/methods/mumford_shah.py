@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from shapepu.errors import InputError
-from shapepu.losses.mumford_shah import mumford_shah
+from shapepu.losses.mumford_shah import mumford_shah_energy
 from shapepu.methods.base import Batch
 from shapepu.methods.regularised import Regularised, RegularisedConfig, inside_image
 
@@ -46,6 +46,6 @@ class MumfordShah(Regularised):
     term = "mumford_shah"
 
     def penalty(self, log_probs: Tensor, batch: Batch) -> Tensor:
-        return mumford_shah(
+        return mumford_shah_energy(
             log_probs.exp(), batch.images, inside_image(batch), length_weight=self.config.length_weight
         )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from shapepu.losses.total_variation import total_variation
+from shapepu.losses.total_variation import mean_total_variation
 from shapepu.methods.base import Batch
 from shapepu.methods.regularised import Regularised, RegularisedConfig, inside_image
 
@@ -36,4 +36,4 @@ class TV(Regularised):
     term = "variation"
 
     def penalty(self, log_probs: Tensor, batch: Batch) -> Tensor:
-        return total_variation(log_probs.exp(), inside_image(batch))
+        return mean_total_variation(log_probs.exp(), inside_image(batch))
