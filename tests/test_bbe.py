@@ -69,7 +69,7 @@ def test_agrees_with_the_plain_loop_over_all_thresholds_also_with_ties(decimals:
     found = best_bin(positives, unlabelled)
     bound, ratio = plain_loop(positives, unlabelled)
     assert found.bound == pytest.approx(bound, rel=1e-12)
-    assert found.ratio == pytest.approx(min(ratio, 1), rel=1e-12)
+    assert found.ratio == pytest.approx(ratio, rel=1e-12)
 
 
 def test_other_constants_reach_the_bound() -> None:
@@ -97,7 +97,11 @@ def test_only_the_order_of_scores_matters() -> None:
 def test_a_classifier_that_knows_nothing_bounds_the_ratio_by_one() -> None:
     scores = torch.randn(4000, generator=torch.Generator().manual_seed(0))
     assert best_bin(scores[:2000], scores[2000:]).ratio == pytest.approx(1, abs=0.05)
-    assert best_bin(torch.tensor([0.1, 0.9]), torch.tensor([0.95, 0.99])).ratio == 1
+
+
+def test_no_ratio_exceeds_one_even_where_the_unlabelled_score_higher() -> None:
+    positives, unlabelled = torch.tensor([0.1, 0.2, 0.8, 0.9]), torch.tensor([0.85] * 400 + [0.05] * 4)
+    assert best_bin(positives, unlabelled).ratio == pytest.approx(400 / 404)
 
 
 def test_unlabelled_scores_below_all_positives_leave_no_positive_among_them() -> None:

@@ -22,7 +22,7 @@ class BestBin:
     """A ratio of positives and where it was read off.
 
     Args:
-        ratio: q_u(c) / q_p(c), at most 1.
+        ratio: q_u(c) / q_p(c), from 0 to 1.
         threshold: c, a score of one of the positives.
         bound: the widened bound at c, which no other threshold undercuts.
     """
@@ -42,7 +42,8 @@ def best_bin(
               \qquad \hat\alpha = \frac{q_u(\hat c)}{q_p(\hat c)}
 
     with q(c) the share of scores of at least c. Between two scores of positives q_p stays and q_u falls with
-    c, so the minimum over all thresholds is at one of the positives' scores: two sorts are all it takes.
+    c, so the minimum over all thresholds is at one of the positives' scores: two sorts are all it takes. The
+    ratio is at most 1: where q_u exceeds q_p, the lowest score of all positives has a lower bound.
 
     Args:
         positive_scores: of known positives, higher for more positive, any shape.
@@ -50,8 +51,6 @@ def best_bin(
             trained on, or positives score higher than their like among the unlabelled.
         gamma: how much more the chance deviation counts than the bound.
         delta: the probability with which a bound may fail.
-
-    Departs from the paper: capped at 1, which q_u / q_p may exceed by chance.
 
     Reference: Garg et al., Mixture Proportion Estimation and PU Learning: A Modern Approach, NeurIPS 2021,
     Algorithm 1.
@@ -66,7 +65,7 @@ def best_bin(
     bounds = (unlabelled_share + (1 + gamma) * deviation) / positive_share
     best = int(bounds.argmin())
     ratio = float(unlabelled_share[best] / positive_share[best])
-    return BestBin(min(ratio, 1.0), float(positives[best]), float(bounds[best]))
+    return BestBin(ratio, float(positives[best]), float(bounds[best]))
 
 
 def _sorted(scores: Tensor, name: str) -> Tensor:
