@@ -17,6 +17,7 @@ from shapepu.data.store import SliceStore
 from shapepu.data.store_build import StoredCase
 from shapepu.labels import OUTSIDE, plain_labels
 from shapepu.methods import METHODS, Method, Task, build_method, find_method
+from shapepu.methods.ema_teacher import EMATeacherConfig
 from shapepu.methods.shapepu import ShapePU, ShapePUConfig
 from shapepu.methods.tedn import TEDNConfig
 from shapepu.networks import FastUNetConfig
@@ -66,6 +67,7 @@ TOY_OPTIONS: dict[str, Any] = {
         for name, entry in METHODS.items()
         if entry.method is ShapePU
     },
+    "ema-teacher": EMATeacherConfig(view=ViewSettings(cut=8, rotation="right")),
     "tedn": TEDNConfig(warmup_epochs=2, held_out_share=0.34),
 }
 """Options of methods whose defaults are meant for larger images and longer runs."""

@@ -8,6 +8,7 @@ from shapepu.losses.mumford_shah import mumford_shah_energy
 from shapepu.losses.negative import negative_loss, rule_out, rule_out_below, share_thresholds
 from shapepu.losses.nnpu import non_negative_risk
 from shapepu.losses.partial_ce import partial_cross_entropy
+from shapepu.losses.partial_dice import partial_dice_loss
 from shapepu.losses.total_variation import mean_total_variation
 from shapepu.losses.weighted_ce import weighted_partial_cross_entropy
 
@@ -20,6 +21,7 @@ __all__ = [
     "negative_loss",
     "non_negative_risk",
     "partial_cross_entropy",
+    "partial_dice_loss",
     "rule_out",
     "rule_out_below",
     "share_thresholds",

@@ -7,10 +7,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shapepu.errors import unknown_name
-from shapepu.methods import crf, cvir, entropy, gatedcrf, mumford_shah, shapepu, tedn, tv
+from shapepu.methods import crf, cvir, dmpls, entropy, gatedcrf, mumford_shah, shapepu, tedn, tv
 from shapepu.methods.base import Batch, EpochStart, Method, NetworkBuilder, Supervision, Task
 from shapepu.methods.crf import CRF
 from shapepu.methods.cvir import CVIR
+from shapepu.methods.dmpls import DMPLS
+from shapepu.methods.ema_teacher import EMATeacher
 from shapepu.methods.entropy import Entropy
 from shapepu.methods.full import Full
 from shapepu.methods.gatedcrf import GatedCRF
@@ -90,6 +92,12 @@ METHODS: dict[str, MethodEntry] = {
     ),
     "tedn": MethodEntry(
         TEDN, "value-ignoring risk, ratios by best bins", "Garg et al., NeurIPS 2021", {"fast": tedn.FAST}
+    ),
+    "dmpls": MethodEntry(
+        DMPLS, "two decoders, mixed pseudo labels", "Luo et al., MICCAI 2022", {"fast": dmpls.FAST}
+    ),
+    "ema-teacher": MethodEntry(
+        EMATeacher, "pseudo labels of the averaged network", "Tarvainen & Valpola, NeurIPS 2017"
     ),
     "full": MethodEntry(Full, "full supervision by dense masks", "Baumgartner et al., STACOM 2017"),
 }
