@@ -81,7 +81,8 @@ class RunFolder:
         try:
             config = yaml.safe_load(self.config.read_text(encoding="utf-8"))
         except (yaml.YAMLError, UnicodeDecodeError) as error:
-            raise InputError(f"{self.config}: not readable as YAML ({error}).") from error
+            said = " ".join(str(error).split())
+            raise InputError(f"{self.config}: not readable as YAML ({said}).") from error
         if not isinstance(config, dict):
             raise InputError(f"{self.config}: expected the settings of a run, got {type(config).__name__}.")
         return config
