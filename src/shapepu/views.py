@@ -192,9 +192,11 @@ def _turn(maps: Tensor, turns: tuple[tuple[int, bool], ...]) -> Tensor:
         members.setdefault(turn, []).append(i)
     parts = []
     for (quarters, mirrored), chosen in members.items():
-        part = torch.rot90(maps[chosen], quarters, dims=(-2, -1))
+        # index_select, because the gradient of indexing by a list is several times slower.
+        members_of = torch.tensor(chosen, device=maps.device)
+        part = torch.rot90(maps.index_select(0, members_of), quarters, dims=(-2, -1))
         parts.append(part.flip(-1) if mirrored else part)
     order = [i for chosen in members.values() for i in chosen]
     back = torch.empty(len(order), dtype=torch.long)
     back[order] = torch.arange(len(order))
-    return torch.cat(parts)[back.to(maps.device)]
+    return torch.cat(parts).index_select(0, back.to(maps.device))

@@ -17,6 +17,7 @@ from shapepu.losses.negative import negative_loss, rule_out, rule_out_below
 from shapepu.losses.partial_ce import partial_cross_entropy
 from shapepu.methods.base import Batch, EpochStart, Method, NetworkBuilder, Task
 from shapepu.mixture import PosteriorHistogram, fit
+from shapepu.reach import within_reach
 from shapepu.views import ViewSettings, draw_view
 
 
@@ -42,7 +43,10 @@ class ShapePUConfig:
             with the scribbles; EM runs away from posteriors that do not.
         guard: never rule a class out where it is as probable as on all but this share of its own scribble
             pixels, whatever the estimate; needs ``ranking`` by the pool. 0 trusts the estimate.
-        warmup_epochs: L- waits for this many epochs,
+        reach: rule a class out, estimate or not, further from its scribbles than this share of their radius,
+            and in slices that are scribbled without it (see :mod:`shapepu.reach`); EM then pools pixels
+            within reach of a structure alone. A negative value leaves it out.
+        warmup_epochs: L- by the estimate waits for this many epochs,
         warmup_share: and for this share of the run,
         readiness: and, with an ``epoch`` pool, until no foreground ratio changed by more than this,
             relatively, between two epochs and each class is found on most of its scribble pixels; 0 does not
@@ -62,6 +66,7 @@ class ShapePUConfig:
     ranking: Literal["batch", "pool"] = "batch"
     calibrate: bool = False
     guard: float = 0.0
+    reach: float = -1.0
     warmup_epochs: int = 100
     warmup_share: float = 0.0
     readiness: float = 0.0
@@ -79,6 +84,8 @@ FAST = ShapePUConfig(
     ranking="pool",
     calibrate=True,
     guard=0.05,
+    reach=1.0,
+    view=ViewSettings(rotation="right"),
     warmup_epochs=5,
     warmup_share=0.3,
     readiness=0.25,
@@ -137,22 +144,32 @@ class ShapePU(Method):
                 *(torch.cat(parts) for parts in zip(*supervised, strict=True))
             )
         if config.negative:
-            terms["negative"] = config.negative_weight * self.negative(log_probs, batch.unlabelled)
+            terms["negative"] = config.negative_weight * self.negative(log_probs, batch)
         return terms
 
-    def negative(self, log_probs: Tensor, unlabelled: Tensor) -> Tensor:
-        """L- on one batch; 0 while it waits."""
-        if not self.active:
-            return log_probs.new_zeros(())
+    def negative(self, log_probs: Tensor, batch: Batch) -> Tensor:
+        """L- on one batch: by the estimate once it is trusted, and by reach from the start."""
+        config: ShapePUConfig = self.config
+        ruled_out = torch.zeros_like(log_probs, dtype=torch.bool)
         with torch.no_grad():
-            if self.config.pool == "batch":
-                pixels = log_probs.movedim(1, -1)[unlabelled]
+            if self.active and config.pool == "batch":
+                pixels = log_probs.movedim(1, -1)[self._pooled(batch)]
                 self.ratios.copy_(fit(pixels, self.label_shares, tolerance=1e-4, max_iterations=100).ratios)
-            if self.config.ranking == "pool":
-                ruled_out = rule_out_below(log_probs, unlabelled, self.log_thresholds)
-            else:
-                ruled_out = rule_out(log_probs, unlabelled, self.ratios)
-        return negative_loss(log_probs, ruled_out, form=self.config.negative_form)
+            if self.active and config.ranking == "pool":
+                ruled_out = rule_out_below(log_probs, batch.unlabelled, self.log_thresholds)
+            elif self.active:
+                ruled_out = rule_out(log_probs, batch.unlabelled, self.ratios)
+            if config.reach >= 0:
+                beyond = ~within_reach(batch.labels, batch.classes, reach=config.reach)
+                ruled_out |= beyond & batch.unlabelled[:, None]
+        return negative_loss(log_probs, ruled_out, form=config.negative_form)
+
+    def _pooled(self, batch: Batch) -> Tensor:
+        """The unlabelled pixels whose posteriors EM sees."""
+        if self.config.reach < 0:
+            return batch.unlabelled
+        near = within_reach(batch.labels, batch.classes, reach=self.config.reach)[:, 1:].any(dim=1)
+        return batch.unlabelled & near
 
     def before_epoch(self, start: EpochStart) -> None:
         config: ShapePUConfig = self.config
@@ -193,7 +210,7 @@ class ShapePU(Method):
         limit = self.config.pool_slices or None
         for batch in start.data.plain_batches(16, limit=limit, generator=start.generator):
             log_probs = start.teacher(batch.images).clamp(min=1e-30).log().movedim(1, -1)
-            pool.add(log_probs[batch.unlabelled])
+            pool.add(log_probs[self._pooled(batch)])
             scribbled.append(log_probs[batch.labelled])
             labels.append(batch.labels[batch.labelled].long())
         return pool, torch.cat(scribbled), torch.cat(labels)
