@@ -21,6 +21,7 @@ from shapepu.errors import InputError
 from shapepu.evaluation.results import Evaluation
 from shapepu.evaluation.scoring import score_cases
 from shapepu.files import write_text
+from shapepu.labels import LabelSet
 from shapepu.methods import Method, Task, build_method, find_method
 from shapepu.model import Model
 from shapepu.prepare import Prepared, describe_data, prepare
@@ -294,13 +295,20 @@ def _path(value: str | Path | None) -> Path | None:
 
 
 def _dataset_of_run(config: dict[str, Any], where: str) -> Dataset:
-    """The data set as the run saw it: the same cases in the same splits."""
+    """The data set as the run saw it: the same cases in the same splits, with the same classes."""
     data = config["data"]
     try:
-        dataset = read_dataset(data["path"], layout=data["layout"])
+        root, layout, labels = Path(data["path"]), data["layout"], LabelSet.from_dict(data["labels"])
         splits = {name: split for split, names in data["cases"].items() for name in names}
-    except (KeyError, AttributeError) as error:
-        raise InputError(f"{where}: the section 'data' lacks {error}; was it edited?") from error
+    except (KeyError, AttributeError, TypeError, ValueError) as error:
+        raise InputError(
+            f"{where}: the section 'data' is damaged ({error}); restore it, or start a new run."
+        ) from error
+    if not root.is_dir():
+        raise InputError(
+            f"{root}: the data of the run are no longer there; bring them back, or correct 'path' in {where}."
+        )
+    dataset = read_dataset(root, layout, labels)
     known = {case.name for case in dataset.cases}
     missing = sorted(set(splits) - known)
     if missing:
