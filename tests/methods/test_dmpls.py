@@ -126,7 +126,7 @@ def test_both_decoders_learn_and_stay_different(tmp_path: Path) -> None:
     for i in range(2):
         assert after[i] > max(0.5, before[i] + 0.2)
     first, second = (each.exp() for each in method.eval().both_log_probs(a_batch().images))
-    assert float((first - second).abs().mean()) > 1e-3
+    assert (first - second).abs().mean().item() > 1e-3
 
 
 def test_the_decoders_start_apart() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
@@ -60,9 +61,8 @@ def random_teacher(batch: Batch) -> KnownTeacher:
 
 
 def test_exactly_the_pixels_from_the_threshold_on_are_labelled() -> None:
-    probs = torch.tensor([[0.75, 0.25], [0.7421875, 0.2578125], [0.125, 0.875], [0.5, 0.5]]).T.view(
-        1, 2, 1, 4
-    )
+    first_class = torch.tensor([0.75, 0.7421875, 0.125, 0.5])
+    probs = torch.stack((first_class, 1 - first_class)).view(1, 2, 1, 4)
     labels = torch.full((1, 1, 4), 2, dtype=torch.uint8)
     found = confident_labels(probs, labels, 0.75)
     assert found.dtype == torch.uint8
@@ -137,7 +137,7 @@ def test_only_sure_unlabelled_pixels_pull_at_the_student() -> None:
     teacher = random_teacher(batch)
     method = a_method(SAME_VIEW, teacher)
     logits = torch.zeros_like(teacher.probs).requires_grad_()
-    method.log_probs = lambda _: logits.log_softmax(dim=1)  # type: ignore[method-assign]
+    method.log_probs = lambda images: logits.log_softmax(dim=1)  # type: ignore[method-assign]
     method.losses(batch)["pseudo"].backward()
     assert logits.grad is not None
     pulled = logits.grad.abs().amax(dim=1) > 0
@@ -175,19 +175,19 @@ def test_the_teacher_is_the_average_of_the_run_and_follows_it_during_an_epoch(tm
     trainer.fit()
     assert len(heard) == 2 * trainer.batches.steps_per_epoch
     assert not heard[0].requires_grad
-    assert all(not torch.equal(before, after) for before, after in zip(heard, heard[1:], strict=False))
+    assert all(not torch.equal(before, after) for before, after in pairwise(heard))
 
 
 def test_the_teacher_is_neither_saved_nor_copied_nor_trained() -> None:
     batch = a_batch()
     method = a_method(SAME_VIEW, random_teacher(batch))
-    other = toy_method(toy_settings("ema-teacher"), toy_store())
-    method.teacher = other.predict  # what would drag a whole network along
-    assert all(name.startswith("network.") for name in method.state_dict())
-    assert copy.deepcopy(method).teacher is None
-    method.losses(batch)["pseudo"].backward()
-    assert method.teacher is not None
+    method.teacher = toy_method(toy_settings("pce"), toy_store()).predict  # drags a whole network along
+    assert {name.split(".")[0] for name in method.state_dict()} == {"network"}
+    members = {id(parameter) for parameter in method.network.parameters()}
+    assert {id(parameter) for parameter in method.parameters()} == members
     assert method.prediction_modules() == ("network",)
+    assert copy.deepcopy(method).teacher is None
+    assert method.teacher is not None
 
 
 def test_an_unsure_teacher_leaves_partial_cross_entropy() -> None:
