@@ -34,7 +34,7 @@ class DemoResult:
 
 
 def run_demo(
-    output: Path, *, minutes_per_method: float = 1.0, seed: int = 0, quiet: bool = False
+    output: Path, *, minutes_per_method: float = 1.1, seed: int = 0, quiet: bool = False
 ) -> DemoResult:
     """Make data, train PCE and ShapePU on the same scribbles for the same time, and score both.
 

@@ -34,7 +34,7 @@ class Optimisation:
     """
 
     optimiser: Literal["adamw", "adam"] = "adamw"
-    learning_rate: float = 1e-3
+    learning_rate: float = 8e-3
     schedule: Literal["cosine", "constant"] = "cosine"
     warmup_share: float = 0.02
     weight_decay: float = 1e-2

@@ -18,7 +18,7 @@ class DemoArguments:
 
     output: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("demo")
     """Folder for data, runs, predictions and report; what is finished in it is used again."""
-    minutes_per_method: float = 1.0
+    minutes_per_method: float = 1.1
     """Training time of each of the two methods."""
     seed: int = 0
     """Of the data and of both runs."""

@@ -85,6 +85,7 @@ FAST = ShapePUConfig(
     calibrate=True,
     guard=0.05,
     reach=1.0,
+    negative_weight=5.0,
     view=ViewSettings(rotation="right"),
     warmup_epochs=5,
     warmup_share=0.3,
