@@ -7,8 +7,9 @@ proportion to n, because a Gaussian is nearly a short Fourier series: on an inte
     exp(-(a - b)^2 / 2 s^2)  =  sum_m c_m cos w_m (a - b)  =  f(a) . f(b),   f = sqrt(c_m) (cos w_m, sin w_m),
 
 so that a weighted sum over all pixels is a few sums of v f, and one multiplication by f. Position along each
-axis and intensity have a series each. The sums are exact for a kernel that differs from the Gaussian by at
-most 3e-3 of its largest value, 1.
+axis and intensity have a series each, a dozen or two of features, and errors of at most 1e-2 and 1e-3 of the
+kernel's largest value, 1. On slices of a phantom the probabilities after five steps are off by about 1e-3
+at most, and by 1e-5 in the mean.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ from torch.nn import functional
 from shapepu.errors import InputError
 
 TOLERANCE = 1e-3
-"""How far one Fourier series may be from its Gaussian, whose largest value is 1."""
+"""How far the Fourier series of intensity may be from its Gaussian, whose largest value is 1."""
+
+MORE_IN_POSITION = 10
+"""The series of position may be off by so many times as much: that only weighs like pixels differently."""
 
 INTENSITIES = (-3.0, 5.0)
 """Standardised intensities beyond these count as these: a series spans an interval, outliers have no end."""
@@ -70,7 +74,7 @@ class AppearanceKernel:
         channel: intensities, shape (N, H, W).
         pixels: standard deviation in position.
         intensity: standard deviation in intensity.
-        tolerance: of each of the three series.
+        tolerance: of the series of intensity.
     """
 
     def __init__(
@@ -80,13 +84,15 @@ class AppearanceKernel:
         levels = channel.clamp(low, high) - low
         self.of_intensity = gaussian_features(levels, high - low, intensity, tolerance)
         self.of_row, self.of_column = (
-            gaussian_features(torch.arange(side).to(channel), side - 1, pixels, tolerance).T.contiguous()
+            gaussian_features(
+                torch.arange(side).to(channel), side - 1, pixels, min(0.1, MORE_IN_POSITION * tolerance)
+            ).T.contiguous()
             for side in channel.shape[-2:]
         )
         # The squares of a sine and its cosine make this the same for every pixel.
         series = (self.of_intensity[0, 0, 0], self.of_row[:, 0], self.of_column[:, 0])
         self.own = math.prod(float(features.square().sum()) for features in series)
-        self.error = len(series) * tolerance
+        self.error = tolerance
 
     def sums(self, values: Tensor) -> Tensor:
         count, kinds, height, width = values.shape
@@ -132,28 +138,34 @@ def gaussian_features(positions: Tensor, length: float, deviation: float, tolera
 
 @dataclass(frozen=True)
 class Messages:
-    """What a pixel hears from all others: the mean of their values, weighted by a kernel.
+    """What a pixel hears from all others: the mean of their class probabilities, weighted by a kernel.
 
     Args:
         kernel: how much two pixels have to do with each other.
         inside: how much of each pixel is inside the image, 0 to 1, shape (N, 1, H, W). What is not sends no
             message.
+        heard: the sum of the weights of the others, shape (N, 1, H, W).
+        least: weights that sum to less than the errors of the kernel may sum to say nothing, so the message
+            fades: it is divided by no less than this, shape (N, 1, 1, 1).
     """
 
     kernel: GaussianKernel
     inside: Tensor
-    total: Tensor
+    heard: Tensor
+    least: Tensor
 
     @classmethod
     def of(cls, kernel: GaussianKernel, inside: Tensor) -> Messages:
-        total = kernel.sums(inside) - kernel.own * inside
-        # Weights that sum to less than what the errors may sum to say nothing; the message then fades.
+        heard = kernel.sums(inside) - kernel.own * inside
         least = kernel.error * inside.sum(dim=(2, 3), keepdim=True)
-        return cls(kernel, inside, torch.maximum(total, least).clamp(min=torch.finfo(total.dtype).tiny))
+        return cls(kernel, inside, heard, least.clamp(min=torch.finfo(least.dtype).tiny))
 
-    def __call__(self, values: Tensor) -> Tensor:
-        sent = values * self.inside
-        return (self.kernel.sums(sent) - self.kernel.own * sent) / self.total
+    def __call__(self, probs: Tensor) -> Tensor:
+        # Probabilities sum to 1, so what is heard of the first class is what the others leave.
+        sent = probs[:, 1:] * self.inside
+        others = self.kernel.sums(sent) - self.kernel.own * sent
+        first = self.heard - others.sum(dim=1, keepdim=True)
+        return torch.cat((first, others), dim=1) / torch.maximum(self.heard, self.least)
 
 
 def pairwise_energy(
@@ -257,11 +269,16 @@ class MeanField(nn.Module):
             return (logits - torch.cat(energy)).log_softmax(dim=1)
 
     def _energy(self, logits: Tensor, images: Tensor, inside: Tensor, iterations: int) -> Tensor:
-        images = _in_squares(images, self.stride)
-        counted = _in_squares(inside[:, None].to(logits.dtype), self.stride)
+        counted = inside[:, None].to(logits.dtype)
+        shares = _in_squares(counted, self.stride)
+        coarse_logits, coarse_images = (
+            # Means of what is inside; a square that is all outside gets 0, and sends nothing.
+            _in_squares(whole * counted, self.stride) / shares.clamp(min=torch.finfo(shares.dtype).tiny)
+            for whole in (logits, images)
+        )
         energy = pairwise_energy(
-            _in_squares(logits, self.stride),
-            [Messages.of(kernel, counted) for kernel in self._kernels(images)],
+            coarse_logits,
+            [Messages.of(kernel, shares) for kernel in self._kernels(coarse_images)],
             self.kernel_weights,
             self.compatibility,
             iterations=iterations,
