@@ -12,12 +12,14 @@ import torch
 from shapepu.data.augment import Augmentation
 from shapepu.data.batches import BatchSource
 from shapepu.data.case import Case
+from shapepu.data.degrade import Degradation
 from shapepu.data.preprocess import Preprocessing
 from shapepu.data.store import SliceStore
 from shapepu.data.store_build import StoredCase
 from shapepu.labels import OUTSIDE, plain_labels
 from shapepu.methods import METHODS, Method, Task, build_method, find_method
 from shapepu.methods.ema_teacher import EMATeacherConfig
+from shapepu.methods.postdae import PostDAEConfig
 from shapepu.methods.shapepu import ShapePU, ShapePUConfig
 from shapepu.methods.tedn import TEDNConfig
 from shapepu.networks import FastUNetConfig
@@ -68,6 +70,7 @@ TOY_OPTIONS: dict[str, Any] = {
         if entry.method is ShapePU
     },
     "ema-teacher": EMATeacherConfig(view=ViewSettings(cut=8, rotation="right")),
+    "postdae": PostDAEConfig(widths=(16, 32), degradation=Degradation(radius=2, swap_reach=2)),
     "tedn": TEDNConfig(warmup_epochs=2, held_out_share=0.34),
 }
 """Options of methods whose defaults are meant for larger images and longer runs."""

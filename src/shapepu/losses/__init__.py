@@ -1,5 +1,12 @@
 """The terms of the objectives: pure functions of tensors, one idea a file, symbols in docs/equations.md."""
 
+from shapepu.losses.adversarial import (
+    dynamic_weight,
+    least_squares_discriminator,
+    least_squares_segmenter,
+    minimax_discriminator,
+    minimax_segmenter,
+)
 from shapepu.losses.consistency import global_consistency
 from shapepu.losses.cvir import value_ignoring_risk
 from shapepu.losses.entropy import mean_entropy
@@ -13,10 +20,15 @@ from shapepu.losses.total_variation import mean_total_variation
 from shapepu.losses.weighted_ce import weighted_partial_cross_entropy
 
 __all__ = [
+    "dynamic_weight",
     "gated_crf_energy",
     "global_consistency",
+    "least_squares_discriminator",
+    "least_squares_segmenter",
     "mean_entropy",
     "mean_total_variation",
+    "minimax_discriminator",
+    "minimax_segmenter",
     "mumford_shah_energy",
     "negative_loss",
     "non_negative_risk",

@@ -8,6 +8,7 @@ from typing import Any
 
 from shapepu.errors import unknown_name
 from shapepu.methods import crf, cvir, dmpls, entropy, gatedcrf, mumford_shah, shapepu, tedn, tv
+from shapepu.methods.accl import ACCL
 from shapepu.methods.base import Batch, EpochStart, Method, NetworkBuilder, Supervision, Task
 from shapepu.methods.crf import CRF
 from shapepu.methods.cvir import CVIR
@@ -16,9 +17,11 @@ from shapepu.methods.ema_teacher import EMATeacher
 from shapepu.methods.entropy import Entropy
 from shapepu.methods.full import Full
 from shapepu.methods.gatedcrf import GatedCRF
+from shapepu.methods.maag import MAAG
 from shapepu.methods.mumford_shah import MumfordShah
 from shapepu.methods.nnpu import NNPU
 from shapepu.methods.pce import PCE
+from shapepu.methods.postdae import PostDAE
 from shapepu.methods.shapepu import ShapePU
 from shapepu.methods.tedn import TEDN
 from shapepu.methods.tv import TV
@@ -93,6 +96,11 @@ METHODS: dict[str, MethodEntry] = {
     "tedn": MethodEntry(
         TEDN, "value-ignoring risk, ratios by best bins", "Garg et al., NeurIPS 2021", {"fast": tedn.FAST}
     ),
+    "postdae": MethodEntry(
+        PostDAE, "predictions mended by a denoising autoencoder", "Larrazabal et al., IEEE TMI 2020"
+    ),
+    "accl": MethodEntry(ACCL, "adversarial loss on patches", "Zhang et al., 2020, arXiv:2005.00328"),
+    "maag": MethodEntry(MAAG, "multi-scale adversarial attention gates", "Valvano et al., IEEE TMI 2021"),
     "dmpls": MethodEntry(
         DMPLS, "two decoders, mixed pseudo labels", "Luo et al., MICCAI 2022", {"fast": dmpls.FAST}
     ),
