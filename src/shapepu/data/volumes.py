@@ -215,7 +215,22 @@ def _write(path: Path, array: NDArray[Any], like: str | Path | Volume) -> None:
     image.SetOrigin(header.origin)
     image.SetDirection(header.direction)
     with atomic_path(path) as temporary:
-        sitk.WriteImage(image, str(temporary), useCompression=True, compressionLevel=1)
+        if not _itk_writes(image, temporary):
+            raise InputError(
+                f"cannot write {path}: it did not arrive whole, as happens when there is no space left; free "
+                "some or choose another folder."
+            )
+
+
+def _itk_writes(image: sitk.Image, path: Path) -> bool:
+    """Write an image and read it back, because on a full disk ITK writes half an NRRD file without a word."""
+    try:
+        sitk.WriteImage(image, str(path), useCompression=True, compressionLevel=1)
+        arrived = sitk.ReadImage(str(path))
+    except RuntimeError:
+        return False
+    found, wanted = sitk.GetArrayViewFromImage(arrived), sitk.GetArrayViewFromImage(image)
+    return np.array_equal(found, wanted, equal_nan=True)
 
 
 def _reject_other_grid(path: Path, shape: tuple[int, ...], expected: tuple[int, ...]) -> None:
