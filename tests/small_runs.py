@@ -81,6 +81,14 @@ def metrics(run: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(stream))
 
 
+def figures(run: Path) -> list[dict[str, str]]:
+    """The rows of metrics.csv without what a clock decides."""
+    by_clock = ("minutes", "images_per_second", "validation.")
+    return [
+        {name: cell for name, cell in row.items() if not name.startswith(by_clock)} for row in metrics(run)
+    ]
+
+
 def weights(run: Path) -> str:
     """Digest of the exported weights, byte for byte."""
     return hashlib.sha256((run / "model/weights.safetensors").read_bytes()).hexdigest()

@@ -24,6 +24,7 @@ from shapepu.training import Trainer
 from small_runs import (
     SHAPEPU_AT_ONCE,
     arguments,
+    figures,
     metrics,
     refused,
     resume_arguments,
@@ -211,14 +212,6 @@ def killed_while_training(process: subprocess.Popen[str], after_seconds: float) 
     process.kill()
     process.communicate(timeout=60)
     return process.returncode == -signal.SIGKILL
-
-
-def figures(run: Path) -> list[dict[str, str]]:
-    """The rows of metrics.csv without what a clock decides."""
-    by_clock = ("minutes", "images_per_second", "validation.")
-    return [
-        {name: cell for name, cell in row.items() if not name.startswith(by_clock)} for row in metrics(run)
-    ]
 
 
 def exit_code_in_child(argv: list[str], function: str, call: int) -> int | None:

@@ -91,7 +91,9 @@ def resume(
     where = str(folder.config)
     if not isinstance(config.get("data"), dict) or not isinstance(config.get("settings"), dict):
         raise InputError(f"{where}: expected the sections 'data' and 'settings' of a run.")
-    settings = with_budget(TrainSettings.from_plain(config["settings"], where), epochs, minutes)
+    settings = with_budget(
+        TrainSettings.from_plain(config["settings"], f"{where}: settings"), epochs, minutes
+    )
     with folder.told():
         return _run(folder, _dataset_of_run(config, where), settings, _path(cache), resume=True)
 

@@ -69,15 +69,19 @@ def writable_folder(folder: str | Path) -> Path:
     Called before long work, so that an output that cannot be written is known at the start.
     """
     folder = Path(folder)
-    probe = folder / f".{os.getpid()}-probe"
+    probe, made_here = folder / f".{os.getpid()}-probe", not folder.exists()
     with explained(folder):
         if folder.exists() and not folder.is_dir():
             raise InputError(f"cannot write into {folder}: it is a file, not a folder; choose another name.")
         folder.mkdir(parents=True, exist_ok=True)
         try:
             probe.write_bytes(b"shapepu" * 64)
-        finally:
+        except OSError:
             probe.unlink(missing_ok=True)
+            if made_here:
+                folder.rmdir()
+            raise
+        probe.unlink()
     return folder
 
 

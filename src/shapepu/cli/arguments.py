@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stderr
 from dataclasses import MISSING, fields, is_dataclass
 from typing import Any, TypeVar
 
 import tyro
+
+from shapepu.errors import InputError
 
 Arguments = TypeVar("Arguments")
 
@@ -16,12 +22,31 @@ def parse(arguments: type[Arguments], argv: list[str], verb: str) -> Arguments:
 
     A malformed command line prints a message and exits with code 2, as wrong input does everywhere here.
     """
-    return tyro.cli(arguments, args=argv, prog=f"shapepu {verb}")
+    with _own_words():
+        return tyro.cli(arguments, args=argv, prog=f"shapepu {verb}")
 
 
 def parse_known(arguments: type[Arguments], argv: list[str], verb: str) -> tuple[Arguments, list[str]]:
     """As :func:`parse`, with what it does not know left over for the caller to judge."""
-    return tyro.cli(arguments, args=argv, prog=f"shapepu {verb}", return_unknown_args=True)
+    with _own_words():
+        return tyro.cli(arguments, args=argv, prog=f"shapepu {verb}", return_unknown_args=True)
+
+
+@contextmanager
+def _own_words() -> Iterator[None]:
+    """A value that a dataclass refuses is told in its own line, not in a frame drawn around it."""
+    said = io.StringIO()
+    try:
+        with redirect_stderr(said):
+            yield
+    except SystemExit as stop:
+        cause: BaseException | None = stop
+        while cause is not None and not isinstance(cause, InputError):
+            cause = cause.__cause__ or cause.__context__
+        if cause is not None:
+            raise cause from None
+        sys.stderr.write(said.getvalue())
+        raise
 
 
 def remove_markup(options: type[Any]) -> None:
