@@ -67,6 +67,8 @@ class TrainSettings:
         method_options: the method's own options.
         network: a name in the registry of networks.
         network_options: the network's own options.
+        start: the model whose weights the network starts from, a run, a bundle or a shipped one; None draws
+            them at random.
         preprocessing: spacing, patch, intensities.
         augmentation: how training patches vary.
         optimisation: optimiser, schedule, batch size.
@@ -83,6 +85,7 @@ class TrainSettings:
     method_options: Any = None
     network: str = "fast_unet"
     network_options: Any = None
+    start: str | None = None
     preprocessing: Preprocessing = field(default_factory=Preprocessing)
     augmentation: Augmentation = field(default_factory=Augmentation)
     optimisation: Optimisation = field(default_factory=Optimisation)
