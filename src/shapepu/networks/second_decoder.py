@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, cast
 
-import torch.nn.functional as F
+import torch
 from torch import Tensor, nn
 
 from shapepu.errors import InputError
@@ -51,5 +51,12 @@ class SecondDecoder(nn.Module):
         first, second = cast(EncoderDecoder, network), cast(EncoderDecoder, self.decoder)
         size = (images.shape[-2], images.shape[-1])
         skips = first.encode(images)
-        dropped = [F.dropout(skip, self.dropout, self.training) for skip in skips]
+        dropped = [_drop(skip, self.dropout) for skip in skips] if self.training else skips
         return first.decode(skips, size), second.decode(dropped, size)
+
+
+def _drop(maps: Tensor, chance: float) -> Tensor:
+    """Each value 0 by that chance, and otherwise as much larger as keeps the mean."""
+    # torch's own dropout takes more than twice as long on a processor.
+    kept = torch.rand_like(maps, dtype=torch.float32).ge_(chance)
+    return maps * kept.div_(1 - chance).to(maps.dtype)
