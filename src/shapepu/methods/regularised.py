@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -13,6 +12,7 @@ from shapepu.errors import InputError
 from shapepu.labels import OUTSIDE
 from shapepu.losses.partial_ce import partial_cross_entropy
 from shapepu.methods.base import Batch, EpochStart, Method, NetworkBuilder, Task
+from shapepu.schedule import ramp_up
 
 
 @dataclass(frozen=True)
@@ -63,11 +63,6 @@ class Regularised(Method):
             "positive": partial_cross_entropy(log_probs, batch.labels, batch.labelled),
             self.term: self.config.weight * self.ramp * self.penalty(log_probs, batch),
         }
-
-
-def ramp_up(progress: float, share: float) -> float:
-    """From almost 0 at the start to 1 once ``share`` of the run is done."""
-    return math.exp(-5 * (1 - progress / share) ** 2) if progress < share else 1.0
 
 
 def inside_image(batch: Batch) -> Tensor:
