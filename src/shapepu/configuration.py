@@ -40,8 +40,17 @@ def from_plain(
     unknown = sorted(set(plain) - set(known))
     if unknown:
         raise InputError(f"{where}: unknown setting {unknown[0]!r}. Known: {', '.join(known)}.")
+    missing = [] if default is not None else sorted(_required(kind) - set(plain))
+    if missing:
+        raise InputError(f"{where}: {missing[0]!r} is missing; add it.")
     values = {name: _convert(hints[name], item, f"{where}.{name}") for name, item in plain.items()}
     return kind(**values) if default is None else dataclasses.replace(default, **values)  # type: ignore[type-var]
+
+
+def _required(kind: type[Any]) -> set[str]:
+    """Names of the fields that have no default."""
+    absent = dataclasses.MISSING
+    return {f.name for f in dataclasses.fields(kind) if f.default is absent and f.default_factory is absent}
 
 
 def _convert(hint: Any, item: Any, where: str) -> Any:
@@ -57,7 +66,8 @@ def _convert(hint: Any, item: Any, where: str) -> Any:
     if origin is tuple:
         return _convert_tuple(arguments, item, where)
     if origin is dict:
-        return dict(_checked(isinstance(item, dict), item, "a mapping", where))
+        _checked(isinstance(item, dict), item, "a mapping", where)
+        return {key: _convert(arguments[1], value, f"{where}.{key}") for key, value in item.items()}
     if hint is float:
         number = isinstance(item, (int, float)) and not isinstance(item, bool)
         return float(_checked(number, item, "a number", where))

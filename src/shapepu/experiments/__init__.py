@@ -1,0 +1,1 @@
+"""Tables of a paper as data: which methods, on which data, with which switches; run, stored and rendered."""

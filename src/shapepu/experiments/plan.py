@@ -1,0 +1,89 @@
+"""What a comparison was asked for, kept beside its results: definition, budget and seeds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from shapepu.configuration import from_plain, to_plain
+from shapepu.errors import InputError
+from shapepu.experiments.definition import Experiment, read_yaml
+from shapepu.experiments.differences import differing_lines
+from shapepu.files import write_text
+from shapepu.settings import TrainSettings
+
+FILE = "experiment.yaml"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A comparison, apart from where its data lie.
+
+    Args:
+        experiment: the table.
+        recipe: the starting point of all rows' settings.
+        epochs, minutes: of every run; the recipe's own end when neither is given.
+        seeds: a run of every row for each.
+        settings: complete settings of each row, as they were when the comparison began.
+    """
+
+    experiment: Experiment
+    recipe: str = "fast"
+    epochs: int | None = None
+    minutes: float | None = None
+    seeds: tuple[int, ...] = (0,)
+    settings: dict[str, dict[str, Any]] | None = None
+
+    def __post_init__(self) -> None:
+        repeated = sorted({seed for seed in self.seeds if self.seeds.count(seed) > 1})
+        if not self.seeds or repeated:
+            raise InputError(f"seeds: different whole numbers expected, got {self.seeds}.")
+        if self.settings is None:
+            now = {row.name: self.settings_of(row.name, 0).to_plain() for row in self.experiment.rows}
+            object.__setattr__(self, "settings", now)
+
+    def settings_of(self, row: str, seed: int) -> TrainSettings:
+        """The complete settings of one run."""
+        return self.experiment.row(row).resolved(
+            self.recipe, epochs=self.epochs, minutes=self.minutes, seed=seed
+        )
+
+    def extending(self, before: Plan, results: Path) -> Plan:
+        """This plan for a folder that holds results of ``before``: more rows and seeds, nothing else.
+
+        Results of different budgets or settings must not meet in one table, so those are refused.
+        """
+        if self.experiment.name != before.experiment.name:
+            raise InputError(
+                f"{results}: it holds results of the experiment {before.experiment.name!r}, not "
+                f"{self.experiment.name!r}; choose another folder with -o."
+            )
+        for row, then in (before.settings or {}).items():
+            now = (self.settings or {}).get(row)
+            changed = differing_lines(then, now, common_only=True) if now is not None else []
+            if changed:
+                told = "; ".join(f"{name} was {old} and is {new}" for name, old, new in changed)
+                raise InputError(
+                    f"{results}: row {row!r} was run with other settings ({told}); give the same budget and "
+                    "settings to go on, or another folder with -o."
+                )
+        seeds = dict.fromkeys((*before.seeds, *self.seeds))
+        return replace(
+            self, seeds=tuple(seeds), settings={**(before.settings or {}), **(self.settings or {})}
+        )
+
+    def write(self, results: Path) -> None:
+        """``RESULTS/experiment.yaml``."""
+        plain = {**to_plain(self), "experiment": self.experiment.to_plain()}
+        write_text(results / FILE, yaml.safe_dump(plain, sort_keys=False, allow_unicode=True))
+
+
+def read_plan(results: str | Path) -> Plan:
+    """The plan of a folder of results."""
+    path = Path(results) / FILE
+    if not path.is_file():
+        raise InputError(f"{results}: no results of a comparison (no {FILE} in it).")
+    return from_plain(Plan, read_yaml(path), str(path))
