@@ -27,6 +27,7 @@ from shapepu.model import Model
 from shapepu.prepare import Prepared, describe_data, prepare
 from shapepu.runfolder import RunFolder, versions
 from shapepu.settings import TrainSettings, network_builder, settings_for, with_budget
+from shapepu.starting import Start, adopt, find_start, full_name
 from shapepu.training import Trainer, make_fabric
 
 
@@ -39,6 +40,7 @@ def train(
     epochs: int | None = None,
     minutes: float | None = None,
     seed: int | None = None,
+    start: str | Path | None = None,
     settings: TrainSettings | None = None,
     layout: str = "auto",
     splits: str | Path | None = None,
@@ -56,7 +58,10 @@ def train(
         recipe: ``fast`` or ``paper``.
         epochs, minutes: when to stop; the recipe's own end when neither is given.
         seed: of every random draw.
-        settings: complete settings, in place of ``method``, ``recipe`` and ``seed``.
+        start: a run, a bundle or the name of a shipped model whose weights to start from; its network, pixel
+            size and intensities come with them.
+        settings: complete settings, in place of ``method``, ``recipe`` and ``seed``; a network to ``start``
+            from must then be the one they name.
         layout: of the data folder; chosen by looking at it when ``auto``.
         splits: a JSON file that says which cases train and which validate.
         fold: hold out this fold (0 to ``folds`` - 1) of the training patients to validate on.
@@ -67,6 +72,10 @@ def train(
     Returns:
         The trained model, which is also in ``output/model``.
     """
+    if start is not None and settings is None:
+        settings = adopt(settings_for(recipe, method), start)
+    elif start is not None and settings is not None:
+        settings = replace(settings, start=full_name(start))
     settings = with_budget(settings or settings_for(recipe, method), epochs, minutes)
     if seed is not None:
         settings = replace(settings, seed=seed)
@@ -112,11 +121,18 @@ def _run(
     )
     for note in dataset.notes:
         run.say(f"note: {note}")
-    prepared = prepare(dataset, settings, cache, quiet=run.quiet)
-    trainer = _trainer(prepared, run)
+    # A run that goes on has its own weights by now, and its start may be gone.
+    begun = resume and run.checkpoint.exists()
+    start = None if begun or settings.start is None else find_start(settings, dataset)
+    prepared = prepare(dataset, start.completed(settings) if start else settings, cache, quiet=run.quiet)
+    trainer = _trainer(prepared, run, start)
     for line in _plan_in_words(prepared, trainer):
         run.say(line)
-    if resume and run.checkpoint.exists():
+    if start:
+        run.say(str(start))
+    origin = start.description if start else None
+    if begun:
+        origin = run.read_config().get("started_from")
         trainer.resume()
         if trainer.progress_so_far >= 1 and _is_finished(run, trainer):
             run.say(
@@ -127,16 +143,19 @@ def _run(
         {
             "data": describe_data(dataset, prepared.train),
             "settings": prepared.settings.to_plain(),
+            "started_from": origin,
             "versions": versions(),
         }
     )
     run.write_data(prepared.describe())
-    return _finish(run, prepared, trainer, trainer.fit())
+    return _finish(run, prepared, trainer, trainer.fit(), origin)
 
 
-def _finish(run: RunFolder, prepared: Prepared, trainer: Trainer, method: Method) -> Model:
+def _finish(
+    run: RunFolder, prepared: Prepared, trainer: Trainer, method: Method, origin: dict[str, Any] | None
+) -> Model:
     """Export the model, then score it: a validation case that cannot be scored must not cost the model."""
-    spec = _spec(prepared, trainer)
+    spec = _spec(prepared, trainer, origin)
     save_bundle(run.model, method=method, spec=spec)
     evaluation = score_validation(run, load(run.root), prepared)
     # The scores join the model's description last, and so are the sign that everything else is written.
@@ -164,9 +183,11 @@ def _in_brief(evaluation: Evaluation | None) -> dict[str, float] | None:
     return {"dice": evaluation.spread("dice").mean, **{f"dice.{k}": v for k, v in by_structure.items()}}
 
 
-def _trainer(prepared: Prepared, run: RunFolder) -> Trainer:
+def _trainer(prepared: Prepared, run: RunFolder, start: Start | None) -> Trainer:
     settings = prepared.settings
     method = _seeded_method(settings, prepared.task)
+    if start:
+        start.copy_to(method)
     fabric = make_fabric(settings)
     batches = _batches(prepared, fabric.device)
     return Trainer(settings, method, batches, run, fabric, prepared.validation)
@@ -211,7 +232,7 @@ def _plan_in_words(prepared: Prepared, trainer: Trainer) -> Iterator[str]:
     )
 
 
-def _spec(prepared: Prepared, trainer: Trainer) -> BundleSpec:
+def _spec(prepared: Prepared, trainer: Trainer, origin: dict[str, Any] | None) -> BundleSpec:
     settings, state = prepared.settings, trainer.state
     return BundleSpec(
         method=settings.method,
@@ -225,6 +246,7 @@ def _spec(prepared: Prepared, trainer: Trainer) -> BundleSpec:
             "data": prepared.dataset.name,
             "training_cases": len(prepared.train.cases),
             "recipe": settings.recipe,
+            "started_from": origin,
             "seed": settings.seed,
             "epochs": state.epoch,
             "minutes": round(state.seconds / 60, 2),

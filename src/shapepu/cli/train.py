@@ -116,6 +116,16 @@ def run(argv: list[str]) -> int:
 
 
 _SINGLE_SETTINGS: dict[str, Any] = {
+    "start": Annotated[
+        str | None,
+        _unset(
+            "MODEL",
+            "none",
+            name="from",
+            help="Run, bundle or shipped model (`shapepu models`) whose weights to start from; its network "
+            "and pixel size come with them.",
+        ),
+    ],
     "network": Annotated[str, tyro.conf.arg(help="Network; its options follow under net.")],
     "seed": Annotated[int, tyro.conf.arg(help="Of every random draw.")],
     "precision": Annotated[
@@ -136,6 +146,7 @@ def _first_look(argv: list[str]) -> argparse.Namespace:
         ("--method", "shapepu"),
         ("--recipe", "fast"),
         ("--network", None),
+        ("--from", None),
         ("--resume", None),
     ):
         parser.add_argument(option, default=default, const=default, nargs="?")
@@ -146,9 +157,13 @@ def _first_look(argv: list[str]) -> argparse.Namespace:
 def _parse_with_recipe(argv: list[str], first: argparse.Namespace) -> tuple[TrainArguments, Any]:
     """Parse against the recipe's settings for the method, so that --help shows the values in force."""
     from shapepu.settings import settings_for
+    from shapepu.starting import adopt
 
     settings = settings_for(first.recipe, first.method)
-    if first.network is not None:
+    start = getattr(first, "from")
+    if start is not None:
+        settings = adopt(settings, start)
+    if first.network not in (None, settings.network):
         settings = replace(settings, network=first.network, network_options=None)
     section = first.method.replace("-", "_")  # tyro writes it with the dash again
     sections = {
