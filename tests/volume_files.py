@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import locale
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +46,17 @@ def write_itk(path: Path, array: np.ndarray, *, vector: bool = False, compress: 
     return path
 
 
+@contextmanager
+def locale_kept() -> Iterator[None]:
+    """Writing DICOM sets the "C" locale of the whole process, and later tests would read files as ASCII."""
+    before = locale.setlocale(locale.LC_ALL)
+    try:
+        yield
+    finally:
+        locale.setlocale(locale.LC_ALL, before)
+
+
+@locale_kept()
 def write_dicom(
     folder: Path, array: np.ndarray, positions_mm: list[float] | None = None, series: str = "1.2.3"
 ) -> Path:
