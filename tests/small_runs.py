@@ -64,9 +64,9 @@ def cache_beside(data: Path) -> Path:
     return data.parent / f"{data.name}-cache"
 
 
-def start(argv: Sequence[str]) -> subprocess.Popen[str]:
-    """``python -m shapepu`` with one thread, since sums depend on how many there are."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+def start(argv: Sequence[str], *, threads: int = 1) -> subprocess.Popen[str]:
+    """``python -m shapepu`` with as many threads as said, since sums depend on how many there are."""
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "MKL_NUM_THREADS": str(threads)}
     return subprocess.Popen(
         [sys.executable, "-m", "shapepu", *argv],
         stdout=subprocess.PIPE,
