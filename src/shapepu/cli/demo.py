@@ -18,8 +18,8 @@ class DemoArguments:
 
     output: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("demo")
     """Folder for data, runs, predictions and report; what is finished in it is used again."""
-    minutes_per_method: float = 1.1
-    """Training time of each of the two methods."""
+    epochs: int = 30
+    """Training epochs of each of the two methods."""
     seed: int = 0
     """Of the data and of both runs."""
     quiet: bool = False
@@ -34,11 +34,12 @@ def run(argv: list[str]) -> int:
 
     result = run_demo(
         arguments.output,
-        minutes_per_method=arguments.minutes_per_method,
+        epochs=arguments.epochs,
         seed=arguments.seed,
         quiet=arguments.quiet,
     )
-    print("\nUnseen synthetic hearts, segmented after training on the same scribbles for the same time:\n")
+    taught = f"{arguments.epochs} epochs on the same scribbles, seed {arguments.seed}"
+    print(f"\nUnseen synthetic hearts, after {taught}:\n")
     print(methods_table(result.scores))
     print(f"\nreport:  {result.report}\npicture: {result.picture}\ntime:    {result.minutes:.1f} minutes")
     return 0
