@@ -16,7 +16,6 @@ from shapepu.mixture import PosteriorHistogram, confidence_lower_bound, fit, sta
 from shapepu.views import ViewSettings, draw_view
 from toys import toy_batches, toy_method, toy_settings, toy_store
 
-
 DIFFERENT = [
     (name, recipe)
     for name, entry in METHODS.items()
