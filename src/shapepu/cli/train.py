@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from shapepu.cli.arguments import parse, parse_known, remove_markup
+from shapepu.cli.spelling import section_fields
 from shapepu.console import say
 
 
@@ -165,14 +166,8 @@ def _parse_with_recipe(argv: list[str], first: argparse.Namespace) -> tuple[Trai
         settings = adopt(settings, start)
     if first.network not in (None, settings.network):
         settings = replace(settings, network=first.network, network_options=None)
-    section = first.method.replace("-", "_")  # tyro writes it with the dash again
-    sections = {
-        section: settings.method_options,
-        "net": settings.network_options,
-        "preprocessing": settings.preprocessing,
-        "augmentation": settings.augmentation,
-        "optimisation": settings.optimisation,
-    }
+    field_of = section_fields(first.method)
+    sections = {section: getattr(settings, name) for section, name in field_of.items()}
     for options in sections.values():
         remove_markup(type(options))
     extra: list[Any] = [
@@ -183,5 +178,4 @@ def _parse_with_recipe(argv: list[str], first: argparse.Namespace) -> tuple[Trai
     complete.__doc__ = TrainArguments.__doc__
     arguments: Any = parse(complete, argv, "train")
     chosen = {name: getattr(arguments, name) for name, _, _ in extra}
-    renamed = {section: "method_options", "net": "network_options"}
-    return arguments, replace(settings, **{renamed.get(name, name): value for name, value in chosen.items()})
+    return arguments, replace(settings, **{field_of.get(name, name): value for name, value in chosen.items()})
