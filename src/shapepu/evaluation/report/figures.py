@@ -18,8 +18,16 @@ from matplotlib.gridspec import GridSpec
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
+from shapepu.evaluation.report.axes import (
+    draw_box,
+    legend_above,
+    printable,
+    sideways,
+    style_axes,
+    tenth_below,
+)
 from shapepu.evaluation.report.contents import Metrics, Scores, read_metrics
-from shapepu.evaluation.report.palette import GRID, INK, MUTED, PAPER, TERMS, structure_colours
+from shapepu.evaluation.report.palette import INK, MUTED, PAPER, TERMS, structure_colours
 from shapepu.files import atomic_path
 
 LOG_SCALE_FROM = 8.0
@@ -27,12 +35,6 @@ LOG_SCALE_FROM = 8.0
 
 OUTLIER_FROM = 10.0
 """Distances get a logarithmic axis when the largest is this many times their median."""
-
-BOXES_FROM = 5
-"""Quartiles of fewer cases say less than the cases themselves: then only points and a median are drawn."""
-
-LEGEND_ABOVE_UP_TO = 5
-"""Curves; a longer legend would not fit above the axes and goes where it covers least."""
 
 PROGRESS_INCHES, PROGRESS_DPI = (12.0, 8.0), 100
 
@@ -102,7 +104,7 @@ def boxes_figure(scores: Scores) -> Figure:
     grid = _row(figure, max(1, len(shown)), bottom=0.11, top=0.88)
     for index, (name, title) in enumerate(shown):
         axes = figure.add_subplot(grid[index])
-        _style(axes, title, legend=False)
+        style_axes(axes, title, legend=False)
         _draw_boxes(axes, scores, name)
     return figure
 
@@ -136,7 +138,7 @@ def _draw_losses(axes: Axes, metrics: Metrics) -> None:
     curves = [Curve(name, terms[name], TERMS[i % len(TERMS)]) for i, name in enumerate(terms)]
     if total is not None and len(terms) != 1:
         curves.append(Curve("total", total, INK, 2.0))
-    _style(axes, "Loss")
+    style_axes(axes, "Loss")
     if _spans_magnitudes([curve.values for curve in curves]):
         # A term that is not switched on yet is 0, which has no place on this axis: leave a gap.
         curves = [curve._replace(values=np.where(curve.values > 0, curve.values, np.nan)) for curve in curves]
@@ -151,17 +153,17 @@ def _draw_dice(axes: Axes, metrics: Metrics) -> None:
     mean = metrics.get("validation.dice")
     if mean is not None and len(curves) != 1:
         curves.append(Curve("mean", mean, INK, 2.0))
-    _style(axes, "Validation Dice")
+    style_axes(axes, "Validation Dice")
     _draw_curves(axes, metrics, curves, last="{:.3f}")
     lowest = min(float(np.nanmin(curve.values)) for curve in curves)
-    axes.set_ylim(_tenth_below(lowest), 1.0)
+    axes.set_ylim(tenth_below(lowest), 1.0)
 
 
 def _draw_ratios(axes: Axes, metrics: Metrics) -> None:
     ratios = _foreground_ratios(metrics)
     colours = structure_colours(metrics.structures)
     curves = [Curve(name, 100 * values, colours[name]) for name, values in ratios.items()]
-    _style(axes, "Mixture ratios, % of unlabelled pixels")
+    style_axes(axes, "Mixture ratios, % of unlabelled pixels")
     _draw_curves(axes, metrics, curves, last="{:.2f} %")
     axes.set_ylim(bottom=0)
 
@@ -172,13 +174,13 @@ def _draw_learning_rate(axes: Axes, metrics: Metrics) -> None:
     # A little more than the highest, so that a rate of 9.99e-4 is written on the scale of 1e-3.
     exponent = math.floor(math.log10(1.05 * highest)) if highest > 0 else 0
     power = str(exponent).translate(str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"))
-    _style(axes, f"Learning rate × 10{power}" if exponent else "Learning rate")
+    style_axes(axes, f"Learning rate × 10{power}" if exponent else "Learning rate")
     _draw_curves(axes, metrics, [Curve("", rates / 10.0**exponent, MUTED)])
     axes.set_ylim(0, None if highest > 0 else 1)
 
 
 def _draw_speed(axes: Axes, metrics: Metrics) -> None:
-    _style(axes, "Images per second")
+    style_axes(axes, "Images per second")
     _draw_curves(axes, metrics, [Curve("", metrics.columns["images_per_second"], MUTED)])
     axes.set_ylim(bottom=0)
 
@@ -201,7 +203,7 @@ def _draw_curves(axes: Axes, metrics: Metrics, curves: Sequence[Curve], last: st
     for curve in curves:
         known = np.isfinite(curve.values)
         sparse = 0 < known.sum() < len(epochs) or len(epochs) == 1
-        label = _printable(curve.name)
+        label = printable(curve.name)
         if not known.any():
             label = f"{label} (0)"
         elif last:
@@ -220,25 +222,7 @@ def _draw_curves(axes: Axes, metrics: Metrics, curves: Sequence[Curve], last: st
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=7, min_n_ticks=1))
     axes.set_xlabel("epoch", color=MUTED, fontsize=9, loc="right", labelpad=2)
     if any(curve.name for curve in curves):
-        _legend(axes, len(curves))
-
-
-def _legend(axes: Axes, count: int) -> None:
-    above = count <= LEGEND_ABOVE_UP_TO
-    legend = axes.legend(
-        loc="lower left" if above else "best",
-        bbox_to_anchor=(-0.01, 1.0) if above else None,
-        ncols=count if above else 2,
-        frameon=False,
-        fontsize=9 if above else 7,
-        handlelength=1.1,
-        handletextpad=0.45,
-        columnspacing=1.1,
-        borderaxespad=0.1,
-        labelcolor=INK,
-    )
-    for text in legend.get_texts():
-        text.set_parse_math(False)
+        legend_above(axes, len(curves))
 
 
 def _draw_boxes(axes: Axes, scores: Scores, name: str) -> None:
@@ -248,43 +232,19 @@ def _draw_boxes(axes: Axes, scores: Scores, name: str) -> None:
         if not found:
             continue
         colour = colours[structure]
-        _draw_box(axes, position, found)
-        sideways = position + _spread(len(found))
-        axes.scatter(sideways, sorted(found), s=16, color=colour, alpha=0.85, linewidths=0, clip_on=False)
+        draw_box(axes, position, found)
+        beside = position + sideways(len(found))
+        axes.scatter(beside, sorted(found), s=16, color=colour, alpha=0.85, linewidths=0, clip_on=False)
     axes.set_xlim(-0.6, len(values) - 0.4)
-    labels = [_printable(structure) for structure in scores.structures]
+    labels = [printable(structure) for structure in scores.structures]
     axes.set_xticks(range(len(values)), labels, parse_math=False, color=INK, fontsize=10)
     if len(values) > 8:
         axes.tick_params(axis="x", labelrotation=45, labelsize=7)
     if name == "dice":
         lowest = min((min(found) for found in values if found), default=0.0)
-        axes.set_ylim(_tenth_below(lowest), 1.0)
+        axes.set_ylim(tenth_below(lowest), 1.0)
     else:
         _scale_distances(axes, [value for found in values for value in found])
-
-
-def _tenth_below(dice: float) -> float:
-    """Where a Dice axis that ends at 1 starts, so that ``dice`` is on it."""
-    return min(max(0.0, math.floor(10 * dice) / 10), 0.9)
-
-
-def _draw_box(axes: Axes, position: int, found: Sequence[float]) -> None:
-    if len(found) < BOXES_FROM:
-        axes.hlines(float(np.median(found)), position - 0.25, position + 0.25, color=INK, linewidth=2.0)
-        return
-    thin = {"color": INK, "linewidth": 1.0}
-    axes.boxplot(
-        [found],
-        positions=[position],
-        widths=0.5,
-        whis=(0, 100),
-        showcaps=False,
-        showfliers=False,
-        boxprops=thin,
-        whiskerprops=thin,
-        medianprops={"color": INK, "linewidth": 2.0},
-        manage_ticks=False,
-    )
 
 
 def _scale_distances(axes: Axes, distances_mm: Sequence[float]) -> None:
@@ -307,24 +267,6 @@ def _per_structure(scores: Scores, name: str) -> list[list[float]]:
     return [scores.of_structure(structure, name) for structure in scores.structures]
 
 
-def _spread(count: int) -> NDArray[np.float64]:
-    """Sideways shifts that keep neighbouring points apart, the same for the same number of points."""
-    golden = (math.sqrt(5) - 1) / 2
-    return 0.3 * (np.arange(1, count + 1, dtype=np.float64) * golden % 1 - 0.5)
-
-
-def _style(axes: Axes, title: str, *, legend: bool = True) -> None:
-    """Quiet axes: a title at the left, horizontal grid lines, no frame, and room for a legend above them."""
-    pad = 22 if legend else 8
-    axes.set_title(title, loc="left", fontsize=10.5, fontweight="bold", color=INK, pad=pad)
-    axes.set_facecolor("none")
-    axes.spines[["top", "right", "left"]].set_visible(False)
-    axes.spines["bottom"].set_color(GRID)
-    axes.grid(axis="y", color=GRID, linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.tick_params(colors=MUTED, labelsize=9, length=0)
-
-
 def _spans_magnitudes(values: Sequence[NDArray[np.float64]]) -> bool:
     """Whether a logarithmic axis shows more than a linear one, and can be had at all."""
     pooled = np.concatenate(values) if values else np.zeros(0)
@@ -338,8 +280,3 @@ def _logarithmic(axes: Axes) -> None:
     axes.yaxis.set_major_locator(LogLocator(base=10, subs=(1.0, 2.0, 5.0), numticks=8))
     axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     axes.yaxis.set_minor_locator(NullLocator())
-
-
-def _printable(name: str) -> str:
-    """A name as a legend shows it: Matplotlib hides labels that start with an underscore."""
-    return f" {name}" if name.startswith("_") else name

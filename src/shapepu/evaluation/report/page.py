@@ -13,6 +13,7 @@ from shapepu._version import __version__
 from shapepu.errors import InputError
 from shapepu.evaluation.metrics import DEFINITIONS
 from shapepu.evaluation.report import figures, tables
+from shapepu.evaluation.report.axes import BOXES_FROM
 from shapepu.evaluation.report.contents import Metrics, RunContents, Scores, read_run
 from shapepu.evaluation.report.contours import case_figure, extremes, read_case
 from shapepu.evaluation.report.inline_svg import inline_svg
@@ -141,7 +142,7 @@ def _boxes(scores: Scores) -> Picture:
     return Picture(
         svg,
         "Each point is a case. "
-        f"From {figures.BOXES_FROM} cases on, boxes are quartiles and whiskers reach the extremes; "
+        f"From {BOXES_FROM} cases on, boxes are quartiles and whiskers reach the extremes; "
         "the thick line is the median.",
     )
 
