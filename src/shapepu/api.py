@@ -39,6 +39,7 @@ def train(
     recipe: str = "fast",
     epochs: int | None = None,
     minutes: float | None = None,
+    steps: int | None = None,
     seed: int | None = None,
     start: str | Path | None = None,
     settings: TrainSettings | None = None,
@@ -56,7 +57,7 @@ def train(
         output: the run folder; ``runs/DATA-METHOD-TIME`` when None.
         method: a name in ``shapepu methods``.
         recipe: ``fast`` or ``paper``.
-        epochs, minutes: when to stop; the recipe's own end when neither is given.
+        epochs, minutes, steps: when to stop, whichever comes first; the recipe's own end when none is given.
         seed: of every random draw.
         start: a run, a bundle or the name of a shipped model whose weights to start from; its network, pixel
             size and intensities come with them.
@@ -76,7 +77,7 @@ def train(
         settings = adopt(settings_for(recipe, method), start)
     elif start is not None and settings is not None:
         settings = replace(settings, start=full_name(start))
-    settings = with_budget(settings or settings_for(recipe, method), epochs, minutes)
+    settings = with_budget(settings or settings_for(recipe, method), epochs, minutes, steps)
     if seed is not None:
         settings = replace(settings, seed=seed)
     dataset = _chosen_data(data, layout, splits, fold, folds)
@@ -91,17 +92,18 @@ def resume(
     *,
     epochs: int | None = None,
     minutes: float | None = None,
+    steps: int | None = None,
     cache: str | Path | None = None,
     quiet: bool = False,
 ) -> Model:
-    """Go on with an interrupted run, or extend a finished one to ``epochs`` or ``minutes`` in total."""
+    """Go on with an interrupted run, or extend a finished one to ``epochs``, ``minutes`` or ``steps`` in all."""
     folder = RunFolder(run, quiet=quiet)
     config = folder.read_config()
     where = str(folder.config)
     if not isinstance(config.get("data"), dict) or not isinstance(config.get("settings"), dict):
         raise InputError(f"{where}: expected the sections 'data' and 'settings' of a run.")
     settings = with_budget(
-        TrainSettings.from_plain(config["settings"], f"{where}: settings"), epochs, minutes
+        TrainSettings.from_plain(config["settings"], f"{where}: settings"), epochs, minutes, steps
     )
     with folder.told():
         return _run(folder, _dataset_of_run(config, where), settings, _path(cache), resume=True)
@@ -136,7 +138,7 @@ def _run(
         trainer.resume()
         if trainer.progress_so_far >= 1 and _is_finished(run, trainer):
             run.say(
-                "the run is finished already; extend it with --epochs or --minutes, counted from its start"
+                "the run is finished already; extend it with --epochs, --minutes or --steps, counted from its start"
             )
             return load(run.root)
     run.write_config(
@@ -157,7 +159,7 @@ def _finish(
     """Export the model, then score it: a validation case that cannot be scored must not cost the model."""
     spec = _spec(prepared, trainer, origin)
     save_bundle(run.model, method=method, spec=spec)
-    evaluation = score_validation(run, load(run.root), prepared)
+    evaluation = score_validation(run, load(run.root, device=str(trainer.fabric.device)), prepared)
     # The scores join the model's description last, and so are the sign that everything else is written.
     scored = {**spec.provenance, "validation": _in_brief(evaluation)}
     save_bundle(run.model, method=method, spec=replace(spec, provenance=scored))
@@ -210,6 +212,7 @@ def _batches(prepared: Prepared, device: torch.device) -> BatchSource:
         batch_size=settings.optimisation.batch_size,
         padding=settings.preprocessing.padding,
         device=device,
+        slices_per_epoch=settings.data.slices_per_epoch,
     )
 
 
