@@ -8,7 +8,14 @@ import scoring_oracles as oracles
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shapepu.evaluation.statistics import bootstrap_interval, holm, mean_sd, wilcoxon
+from shapepu.evaluation.statistics import (
+    bootstrap_interval,
+    group_means,
+    holm,
+    mean_over_runs,
+    mean_sd,
+    wilcoxon,
+)
 
 NAN = math.nan
 
@@ -31,6 +38,33 @@ def test_one_value_has_a_mean_and_no_spread_and_none_has_neither():
     assert math.isnan(mean_sd([7]).sd)
     assert math.isnan(mean_sd([NAN]).mean)
     assert mean_sd([]).count == 0
+
+
+def test_runs_are_averaged_volume_by_volume_over_those_that_have_a_value():
+    averaged = mean_over_runs([[0.2, NAN, NAN], [0.4, 0.6, NAN]])
+    assert averaged[:2] == pytest.approx([0.3, 0.6])
+    assert math.isnan(averaged[2])
+
+
+def test_more_runs_are_not_more_pairs():
+    one, other = np.random.default_rng(5).random((2, 8))
+    single = wilcoxon(one, other)
+    thrice = wilcoxon(mean_over_runs([one] * 3), mean_over_runs([other] * 3))
+    assert (thrice.pairs, thrice.p_value) == (8, pytest.approx(single.p_value))
+
+
+def test_the_mean_of_a_patient_is_over_the_volumes_that_have_a_value():
+    means = group_means([1, 5, 3, NAN, NAN], ["b", "a", "b", "a", "c"])
+    assert means[:2] == pytest.approx([2, 5])
+    assert math.isnan(means[2])
+
+
+def test_holm_agrees_with_its_definition_in_loops():
+    p_values = list(np.random.default_rng(6).random(12) ** 3)
+    for place, adjusted in enumerate(holm(p_values)):
+        below = [p for p in p_values if p <= p_values[place]]
+        expected = max((len(p_values) - sorted(p_values).index(p)) * p for p in below)
+        assert adjusted == pytest.approx(min(1, expected))
 
 
 def test_wilcoxon_of_five_equal_signs_is_two_of_thirty_two():

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Hashable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from shapepu.errors import InputError
 from shapepu.evaluation.metrics import DEFINITIONS
@@ -23,7 +24,7 @@ COMPARISON_DEFINITIONS = (
     "paired volumes. p (Holm): adjusted for the structures of one score. n: pairs."
 )
 
-_FEWEST = 6
+FEWEST_PAIRS = 6
 """Fewer pairs cannot reach p < 0.05: the smallest two-sided p of n pairs is 2 / 2^n."""
 
 
@@ -91,16 +92,19 @@ def compare(
         raise InputError("the two sets of predictions have no case in common; there is nothing to compare.")
     first, second = _restricted(first, shared), _restricted(second, shared)
     groups = [case.group for case in first.cases]
+
+    def compared(metric: str, structure: str | None) -> ComparedScore:
+        values = first.values(metric, structure), second.values(metric, structure)
+        return compare_values(*values, groups, metric=metric, structure=structure, seed=seed)
+
     rows: list[ComparedScore] = []
     for metric in COMPARED:
-        of_structures = [_compared(first, second, metric, name, groups, seed) for name in first.structures]
+        of_structures = [compared(metric, name) for name in first.structures]
         adjusted = holm([row.test.p_value for row in of_structures])
         rows += [replace(row, p_holm=p) for row, p in zip(of_structures, adjusted, strict=True)]
-        rows.append(_compared(first, second, metric, None, groups, seed))
-    notes: tuple[str, ...] = ()
-    if len(groups) < _FEWEST:
-        notes = (f"With {len(groups)} volumes no p-value can fall below {2 ** (1 - len(groups)):.3g}.",)
-    return Comparison(*names, tuple(rows), len(set(groups)), notes)
+        rows.append(compared(metric, None))
+    note = few_pairs_note(len(groups))
+    return Comparison(*names, tuple(rows), len(set(groups)), (note,) if note else ())
 
 
 def _restricted(evaluation: Evaluation, names: set[str]) -> Evaluation:
@@ -108,10 +112,24 @@ def _restricted(evaluation: Evaluation, names: set[str]) -> Evaluation:
     return replace(evaluation, cases=tuple(cases))
 
 
-def _compared(
-    first: Evaluation, second: Evaluation, metric: str, structure: str | None, groups: list[str], seed: int
+def compare_values(
+    first: ArrayLike,
+    second: ArrayLike,
+    groups: Sequence[Hashable],
+    *,
+    metric: str,
+    structure: str | None = None,
+    seed: int = 0,
 ) -> ComparedScore:
-    one, other = _paired(first.values(metric, structure), second.values(metric, structure))
+    """Compare paired scores of the same volumes.
+
+    Args:
+        first, second: one value a volume, in the same order; nan where there is none.
+        groups: the patient of each volume.
+        metric, structure: what the values are; None is the average over structures.
+        seed: of the bootstrap.
+    """
+    one, other = _paired(np.asarray(first, np.float64), np.asarray(second, np.float64))
     return ComparedScore(
         metric=metric,
         structure=structure or "average",
@@ -121,6 +139,13 @@ def _compared(
         interval=bootstrap_interval(one - other, groups, seed=seed),
         test=wilcoxon(one, other),
     )
+
+
+def few_pairs_note(volumes: int) -> str:
+    """What so few volumes cannot show; empty when they are enough."""
+    if volumes >= FEWEST_PAIRS:
+        return ""
+    return f"With {volumes} volumes no p-value can fall below {2 ** (1 - volumes):.3g}."
 
 
 def _paired(

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 from scipy import stats
 
 _SAME = 1e-9
@@ -57,6 +57,27 @@ def mean_sd(values: ArrayLike) -> Spread:
         count=present.size,
         left_out=values.size - present.size,
     )
+
+
+def mean_over_runs(runs: Sequence[ArrayLike]) -> NDArray[np.float64]:
+    """Each volume's mean over the runs that have a value for it, nan where none has.
+
+    Runs of several seeds are not more volumes: they are averaged first, and all that follows is paired over
+    volumes, as many as there are.
+    """
+    table = np.asarray(runs, dtype=np.float64)
+    present = ~np.isnan(table)
+    with np.errstate(invalid="ignore"):
+        return np.where(present, table, 0).sum(axis=0) / present.sum(axis=0)
+
+
+def group_means(values: ArrayLike, groups: Sequence[Hashable]) -> NDArray[np.float64]:
+    """The mean of each group, in the order in which groups come; nan values do not count."""
+    values = np.asarray(values, dtype=np.float64).ravel()
+    places: dict[Hashable, list[int]] = {}
+    for place, group in enumerate(groups):
+        places.setdefault(group, []).append(place)
+    return np.array([mean_sd(values[members]).mean for members in places.values()])
 
 
 def wilcoxon(first: ArrayLike, second: ArrayLike) -> PairedTest:
