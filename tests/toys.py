@@ -71,7 +71,7 @@ TOY_OPTIONS: dict[str, Any] = {
     },
     "ema-teacher": EMATeacherConfig(view=ViewSettings(cut=8, rotation="right")),
     "postdae": PostDAEConfig(widths=(16, 32), degradation=Degradation(radius=2, swap_reach=2)),
-    "tedn": TEDNConfig(warmup_epochs=2, held_out_share=0.34),
+    "tedn": TEDNConfig(held_out_share=0.34),
 }
 """Options of methods whose defaults are meant for larger images and longer runs."""
 

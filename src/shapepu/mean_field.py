@@ -38,8 +38,11 @@ INTENSITIES = (-3.0, 5.0)
 class GaussianKernel(Protocol):
     """A symmetric kernel between all pixels of an image, given by the sums it leads to."""
 
-    own: float
-    """Its value between a pixel and itself."""
+    @property
+    def own(self) -> float | Tensor:
+        """Its value between a pixel and itself."""
+        ...
+
     error: float
     """The most by which a value may be off."""
 
@@ -91,7 +94,7 @@ class AppearanceKernel:
         )
         # The squares of a sine and its cosine make this the same for every pixel.
         series = (self.of_intensity[0, 0, 0], self.of_row[:, 0], self.of_column[:, 0])
-        self.own = math.prod(float(features.square().sum()) for features in series)
+        self.own = torch.stack([features.square().sum() for features in series]).prod()
         self.error = tolerance
 
     def sums(self, values: Tensor) -> Tensor:

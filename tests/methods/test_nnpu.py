@@ -72,7 +72,7 @@ def test_the_terms_are_the_risks_of_the_foreground_classes_and_cross_entropy() -
 def test_each_class_turns_around_by_itself() -> None:
     # Ring: R- = .1 - .5 * .9 < 0, so it goes back. Disc: R- = .4 - .1 * .8 > 0, so it does not.
     method, batch = a_method(), a_row([1, 2, 3, 3])
-    method.ratios.copy_(torch.tensor([0.4, 0.5, 0.1]))
+    method.ratios = (0.4, 0.5, 0.1)
     probs = probs_of(ring=[0.9, 0.1, 0.1, 0.1], disc=[0.05, 0.8, 0.3, 0.5]).requires_grad_()
     loss = method.risk(probs, batch)
     loss.backward()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor, nn
 
 from shapepu.errors import InputError
@@ -68,7 +67,6 @@ class CRF(Method):
 
     Config = CRFConfig
     crf: nn.Module
-    active: Tensor
 
     def __init__(self, config: CRFConfig, task: Task, build_network: NetworkBuilder) -> None:
         super().__init__(config, task, build_network)
@@ -82,10 +80,10 @@ class CRF(Method):
             smoothness_weight=config.smoothness_weight,
             stride=config.stride,
         )
-        self.register_buffer("active", torch.tensor(config.warmup_share == 0))
+        self.active = config.warmup_share == 0
 
     def before_epoch(self, start: EpochStart) -> None:
-        self.active.fill_(start.progress >= self.config.warmup_share)
+        self.active = start.progress >= self.config.warmup_share
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         log_probs = self.log_probs(batch.images)

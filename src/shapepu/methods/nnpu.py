@@ -55,11 +55,10 @@ class NNPU(Method):
 
     Config = NNPUConfig
     needs = frozenset({"scribbles", "true ratios"})
-    ratios: Tensor
 
     def __init__(self, config: NNPUConfig, task: Task, build_network: NetworkBuilder) -> None:
         super().__init__(config, task, build_network)
-        self.register_buffer("ratios", torch.tensor(task.given_ratios(), dtype=torch.float64))
+        self.ratios = task.given_ratios()
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         log_probs = self.log_probs(batch.images)
@@ -79,10 +78,10 @@ class NNPU(Method):
                 beta=self.config.beta,
                 gamma=self.config.gamma,
             )
-            for label, ratio in enumerate(self.ratios.tolist())
+            for label, ratio in enumerate(self.ratios)
             if label > 0
         ]
         return torch.stack(risks).sum()
 
     def report(self) -> dict[str, float | Sequence[float]]:
-        return {"ratio": self.ratios.tolist()}
+        return {"ratio": list(self.ratios)}

@@ -23,28 +23,31 @@ class TEDNConfig(CVIRConfig):
     """Warm start, hold-out and the constants of best bin estimation.
 
     Args:
-        warmup_epochs: all unlabelled pixels are negatives for this many epochs,
-        warmup_share: and for this share of the run.
+        warmup_share: all unlabelled pixels are negatives for this share of the run: of the 1000 epochs that a
+            run of the paper takes, 100.
         held_out_share: of the training slices, that nothing is learnt from and the ratios are estimated on.
         gamma: how much more chance counts than the bound, when the best bin is chosen.
         delta: the probability with which a bound may fail.
     """
 
-    warmup_epochs: int = 100
-    warmup_share: float = 0.0
+    warmup_share: float = 0.1
     held_out_share: float = 0.2
     gamma: float = 0.01
     delta: float = 0.1
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if not 0 <= self.warmup_share < 1:
+            raise InputError(
+                f"tedn.warmup_share: expected 0 or more and less than 1, got {self.warmup_share}."
+            )
         for name, value in {"held_out_share": self.held_out_share, "delta": self.delta}.items():
             if not 0 < value < 1:
                 raise InputError(f"tedn.{name}: expected a number between 0 and 1, got {value}.")
 
 
-FAST = TEDNConfig(pool_slices=192, warmup_epochs=5, warmup_share=0.2)
-"""For short schedules: a shorter warm start, and estimates that cost little of an epoch."""
+FAST = TEDNConfig(pool_slices=192, warmup_share=0.2)
+"""For short schedules: a longer warm start, and estimates that cost little of an epoch."""
 
 
 class TEDN(CVIR):
@@ -80,7 +83,7 @@ class TEDN(CVIR):
         return self.held_out[batch.slices].view(-1, 1, 1)
 
     def before_epoch(self, start: EpochStart) -> None:
-        if start.epoch < self.config.warmup_epochs or start.progress < self.config.warmup_share:
+        if start.progress < self.config.warmup_share:
             return
         pool = self.empty_pool()
         scribbled, labels, unlabelled = [], [], []
