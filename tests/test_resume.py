@@ -122,7 +122,7 @@ def test_a_finished_run_says_so_and_is_left_alone(
         assert main(resume_arguments(hearts, straight, *shorter)) == 0
         err = capsys.readouterr().err
         assert f"resuming after epoch {EPOCHS}, 100 % done" in err
-        assert "the run is finished already; extend it with --epochs or --minutes" in err
+        assert "the run is finished already; extend it with --epochs, --minutes or --steps" in err
     after = {name: (straight / name).stat().st_mtime_ns for name in before}
     assert {name for name in before if after[name] != before[name]} <= {"metrics.csv"}
     assert yaml.safe_load((straight / "config.yaml").read_text())["settings"]["epochs"] == EPOCHS

@@ -17,6 +17,11 @@ def test_progress_by_minutes_counts_seconds_and_not_steps() -> None:
     assert Budget(epochs=None, minutes=2).progress(steps=10**6, steps_per_epoch=1, seconds=30) == 0.25
 
 
+def test_progress_by_steps_counts_steps_however_long_an_epoch_is() -> None:
+    ends = Budget(epochs=None, minutes=None, steps=200)
+    assert {ends.progress(50, steps_per_epoch, 1e9) for steps_per_epoch in (1, 7, 500)} == {0.25}
+
+
 def test_whichever_end_comes_first_counts_and_progress_never_passes_one() -> None:
     both = Budget(epochs=10, minutes=1)
     assert both.progress(steps=8, steps_per_epoch=1, seconds=6) == 0.8

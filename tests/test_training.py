@@ -299,3 +299,12 @@ def test_minutes_alone_end_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     rates = [row["learning_rate"] for row in trainer.state.rows]
     assert rates[-1] < 0.1 * max(rates)
     assert learning_rate_factor(1.0, "cosine", 0.02) == pytest.approx(0)
+
+
+@pytest.mark.parametrize("slices", [12, 20])
+def test_a_run_by_steps_ends_after_exactly_as_many_on_data_of_any_size(slices: int, tmp_path: Path) -> None:
+    trainer: Trainer = toy_trainer(tmp_path, toy_settings(epochs=None, steps=7), store=toy_store(slices))
+    assert trainer.batches.steps_per_epoch == slices // 4
+    trainer.fit()
+    assert trainer.state.step == 7
+    assert trainer.progress_so_far == 1

@@ -96,7 +96,7 @@ def resume(
     cache: str | Path | None = None,
     quiet: bool = False,
 ) -> Model:
-    """Go on with an interrupted run, or extend a finished one to ``epochs``, ``minutes`` or ``steps`` in all."""
+    """Go on with an interrupted run, or extend it to ``epochs``, ``minutes`` or ``steps`` in total."""
     folder = RunFolder(run, quiet=quiet)
     config = folder.read_config()
     where = str(folder.config)
@@ -138,7 +138,8 @@ def _run(
         trainer.resume()
         if trainer.progress_so_far >= 1 and _is_finished(run, trainer):
             run.say(
-                "the run is finished already; extend it with --epochs, --minutes or --steps, counted from its start"
+                "the run is finished already; extend it with --epochs, --minutes or --steps, counted from "
+                "its start"
             )
             return load(run.root)
     run.write_config(

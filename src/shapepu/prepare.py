@@ -8,9 +8,13 @@ from typing import Any
 
 import numpy as np
 
+from shapepu.data.cache import FileRecords, cache_folder
 from shapepu.data.case import Case, Dataset
+from shapepu.data.choice import DataChoice
+from shapepu.data.grid import SliceGrid
 from shapepu.data.mask_store import MaskStore, open_mask_store
 from shapepu.data.planning import plan_for
+from shapepu.data.preprocess import Preprocessing
 from shapepu.data.store import SliceStore, open_store
 from shapepu.errors import InputError
 from shapepu.methods import Task, find_method
@@ -53,17 +57,22 @@ def prepare(
 ) -> Prepared:
     """Check that ``dataset`` has what the method needs, plan, and open the slice stores."""
     needs = find_method(settings.method).needs
-    training_cases = cases_to_learn_from(dataset, needs)
+    able = cases_to_learn_from(dataset, needs, settings.data)
+    training_cases = settings.data.of(able, settings.seed)
+    dataset = _without(dataset, set(able) - set(training_cases))
     plan = plan_for(training_cases, dataset.labels, settings.preprocessing, cache, quiet=quiet)
-    settings = replace(settings, preprocessing=plan)
+    settings = replace(settings, preprocessing=plan, data=_planned_choice(settings.data, able, plan, cache))
 
     def store(cases: tuple[Case, ...], *, masks: bool) -> SliceStore:
         return open_store(cases, dataset.labels, plan, cache, want_masks=masks, quiet=quiet)
 
-    train = store(training_cases, masks=bool(needs & {"masks", "true ratios"}))
+    own_ratios = "true ratios" in needs and settings.data.true_ratios_from == "train"
+    train = store(training_cases, masks="masks" in needs or own_ratios)
+    train = train.with_short_scribbles(settings.data.scribble_share, settings.seed)
     if "scribbles" in needs:
         _reject_unscribbled_classes(dataset, train)
     validation_cases = tuple(case for case in dataset.split("val") if case.mask is not None)
+    validation = store(validation_cases, masks=True) if validation_cases else None
     unpaired = None
     if "unpaired masks" in needs:
         unpaired = open_mask_store(dataset.split("unpaired"), dataset.labels, plan, cache, quiet=quiet)
@@ -71,25 +80,46 @@ def prepare(
         settings=settings,
         dataset=dataset,
         train=train,
-        validation=store(validation_cases, masks=True) if validation_cases else None,
+        validation=validation,
         unpaired=unpaired,
-        task=make_task(dataset, train, needs),
+        task=make_task(dataset, train, needs, ratios_from=train if own_ratios else validation),
     )
 
 
-def make_task(dataset: Dataset, train: SliceStore, needs: frozenset[Supervision]) -> Task:
+def _planned_choice(
+    choice: DataChoice, able: tuple[Case, ...], plan: Preprocessing, cache: Path | None
+) -> DataChoice:
+    """``choice`` with the length of an epoch, where fewer patients would change it."""
+    if choice.cases is None or choice.slices_per_epoch is not None:
+        return choice
+    assert plan.spacing_mm is not None, "planned"
+    records = FileRecords(cache_folder(cache))
+    headers = [records.of(case.images[0]).header for case in able]
+    slices = [SliceGrid.of(header.shape, header.spacing_mm, plan.spacing_mm).slices for header in headers]
+    return replace(choice, slices_per_epoch=sum(slices))
+
+
+def make_task(
+    dataset: Dataset,
+    train: SliceStore,
+    needs: frozenset[Supervision],
+    *,
+    ratios_from: SliceStore | None = None,
+) -> Task:
     """What the method is told about the data; the true ratios only if it declared them.
 
-    They are all that such a method is told of the dense masks: :meth:`SliceStore.true_ratios` counts, the
-    task carries, :meth:`Task.given_ratios` hands over, and no batch ever holds a mask.
+    They are all that such a method is told of the dense masks: :meth:`SliceStore.true_ratios` counts (on
+    ``ratios_from``, by default the training cases), the task carries, :meth:`Task.given_ratios` hands over,
+    and no batch ever holds a mask.
     """
+    counted_on = ratios_from or train
     counts = train.labelled_counts.astype(float)
     shares = counts / max(counts.sum(), 1.0)
     return Task(
         classes=dataset.labels.count,
         channels=len(dataset.channels),
         label_shares=tuple(float(share) for share in shares),
-        true_ratios=tuple(float(r) for r in train.true_ratios()) if "true ratios" in needs else None,
+        true_ratios=tuple(float(r) for r in counted_on.true_ratios()) if "true ratios" in needs else None,
         training_slices=len(train),
     )
 
@@ -110,7 +140,13 @@ def _reject_unscribbled_classes(dataset: Dataset, train: SliceStore) -> None:
         )
 
 
-def cases_to_learn_from(dataset: Dataset, needs: frozenset[Supervision]) -> tuple[Case, ...]:
+def _without(dataset: Dataset, cases: set[Case]) -> Dataset:
+    return replace(dataset, cases=tuple(case for case in dataset.cases if case not in cases))
+
+
+def cases_to_learn_from(
+    dataset: Dataset, needs: frozenset[Supervision], choice: DataChoice | None = None
+) -> tuple[Case, ...]:
     """The training cases that carry what the method declares; an error names what would provide it."""
     cases = dataset.split("train")
     if not cases:
@@ -122,12 +158,8 @@ def cases_to_learn_from(dataset: Dataset, needs: frozenset[Supervision]) -> tupl
                 f"{dataset.root}: no training case has a scribble; draw some, make them from masks with "
                 "`shapepu scribble`, or train on dense masks with --method full."
             )
-    if "true ratios" in needs and all(case.mask is None for case in cases):
-        raise InputError(
-            f"{dataset.root}: the method is given the true class ratios, which are counted on dense masks of "
-            "the training cases, and there are none; add some (a masks/ folder, or *_gt files) or take a "
-            "method that estimates the ratios (--method tedn or shapepu)."
-        )
+    if "true ratios" in needs:
+        _reject_unknown_ratios(dataset, cases, choice or DataChoice())
     if "masks" in needs:
         cases = tuple(case for case in cases if case.mask is not None)
         if not cases:
@@ -141,6 +173,25 @@ def cases_to_learn_from(dataset: Dataset, needs: frozenset[Supervision]) -> tupl
             'them under "unpaired_masks" in a splits file and give it with --splits.'
         )
     return cases
+
+
+def _reject_unknown_ratios(dataset: Dataset, training: tuple[Case, ...], choice: DataChoice) -> None:
+    """True ratios must be counted somewhere."""
+    from_validation = choice.true_ratios_from == "val"
+    if any(case.mask is not None for case in (dataset.split("val") if from_validation else training)):
+        return
+    if from_validation:
+        raise InputError(
+            f"{dataset.root}: the true class ratios are to be counted on the validation cases "
+            "(--training-data.true-ratios-from val), and none has a dense mask; add masks, or take a method "
+            "that estimates the ratios (--method tedn or shapepu)."
+        )
+    raise InputError(
+        f"{dataset.root}: the method is given the true class ratios, which are counted on dense masks of the "
+        "training cases, and there are none; add some (a masks/ folder, or *_gt files), count on the "
+        "validation cases (--training-data.true-ratios-from val) or take a method that estimates the ratios "
+        "(--method tedn or shapepu)."
+    )
 
 
 def describe_data(dataset: Dataset, prepared_train: SliceStore) -> dict[str, Any]:

@@ -9,16 +9,18 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Budget:
-    """When a run ends: after ``epochs`` or after ``minutes``, whichever comes first."""
+    """When a run ends: after ``epochs``, ``minutes`` or ``steps``, whichever comes first."""
 
     epochs: int | None
     minutes: float | None
+    steps: int | None = None
 
     def progress(self, steps: int, steps_per_epoch: int, seconds: float) -> float:
         """The share of the run that is done, from 0 to 1."""
         by_epochs = steps / (self.epochs * steps_per_epoch) if self.epochs else 0.0
         by_minutes = seconds / (60 * self.minutes) if self.minutes else 0.0
-        return min(1.0, max(by_epochs, by_minutes))
+        by_steps = steps / self.steps if self.steps else 0.0
+        return min(1.0, max(by_epochs, by_minutes, by_steps))
 
     def seconds_left(self, progress: float, seconds: float) -> float:
         """An estimate, for a person who waits."""

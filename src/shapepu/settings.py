@@ -10,6 +10,7 @@ from torch import nn
 
 from shapepu.configuration import from_plain, to_plain
 from shapepu.data.augment import Augmentation
+from shapepu.data.choice import DataChoice
 from shapepu.data.preprocess import Preprocessing
 from shapepu.errors import InputError, unknown_name
 from shapepu.methods import find_method
@@ -69,11 +70,13 @@ class TrainSettings:
         network_options: the network's own options.
         start: the model whose weights the network starts from, a run, a bundle or a shipped one; None draws
             them at random.
+        data: which part of the training data to learn from.
         preprocessing: spacing, patch, intensities.
         augmentation: how training patches vary.
         optimisation: optimiser, schedule, batch size.
-        epochs: passes over the training slices; None when ``minutes`` ends the run.
-        minutes: wall-clock length of the run; None when ``epochs`` ends it.
+        epochs: passes over the training slices; None when something else ends the run.
+        minutes: wall-clock length of the run, likewise.
+        steps: batches, likewise: what is equal for data sets of any size.
         seed: of every random draw.
         precision: ``bf16`` computes networks in bfloat16 and losses in float32.
         device: ``auto`` takes a GPU when there is one.
@@ -86,11 +89,13 @@ class TrainSettings:
     network: str = "fast_unet"
     network_options: Any = None
     start: str | None = None
+    data: DataChoice = field(default_factory=DataChoice)
     preprocessing: Preprocessing = field(default_factory=Preprocessing)
     augmentation: Augmentation = field(default_factory=Augmentation)
     optimisation: Optimisation = field(default_factory=Optimisation)
     epochs: int | None = None
     minutes: float | None = None
+    steps: int | None = None
     seed: int = 0
     precision: Literal["bf16", "fp32"] = "bf16"
     device: Literal["auto", "cpu", "cuda"] = "auto"
@@ -105,12 +110,14 @@ class TrainSettings:
             raise InputError(f"epochs: expected at least 1, got {self.epochs}.")
         if self.minutes is not None and not self.minutes > 0:
             raise InputError(f"minutes: expected more than 0, got {self.minutes}.")
+        if self.steps is not None and self.steps < 1:
+            raise InputError(f"steps: expected at least 1, got {self.steps}.")
         if not 0 <= self.seed < 2**63:
             raise InputError(f"seed: expected a whole number from 0 to 2^63 - 1, got {self.seed}.")
         if not 0 <= self.validation_share <= 1:
             raise InputError(f"validation_share: expected a number from 0 to 1, got {self.validation_share}.")
-        if self.epochs is None and self.minutes is None:
-            raise InputError("a run needs an end: give epochs or minutes.")
+        if self.epochs is None and self.minutes is None and self.steps is None:
+            raise InputError("a run needs an end: give epochs, minutes or steps.")
 
     def to_plain(self) -> dict[str, Any]:
         """As written to ``config.yaml``."""
@@ -177,11 +184,13 @@ def settings_for(recipe: str, method: str) -> TrainSettings:
     return RECIPES[recipe](method)
 
 
-def with_budget(settings: TrainSettings, epochs: int | None, minutes: float | None) -> TrainSettings:
+def with_budget(
+    settings: TrainSettings, epochs: int | None, minutes: float | None, steps: int | None = None
+) -> TrainSettings:
     """The same settings, ending where the user says; a recipe's own end holds only when nothing is said."""
-    if epochs is None and minutes is None:
+    if epochs is None and minutes is None and steps is None:
         return settings
-    return replace(settings, epochs=epochs, minutes=minutes)
+    return replace(settings, epochs=epochs, minutes=minutes, steps=steps)
 
 
 def network_builder(settings: TrainSettings, task: Task) -> NetworkBuilder:

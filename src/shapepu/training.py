@@ -94,7 +94,7 @@ class Trainer:
         validation: SliceStore | None = None,
     ) -> None:
         self.settings, self.batches, self.run, self.validation = settings, batches, run, validation
-        self.budget = Budget(settings.epochs, settings.minutes)
+        self.budget = Budget(settings.epochs, settings.minutes, settings.steps)
         self.fabric = fabric
         method.to(self.fabric.device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         average = WeightAverage(method, settings.optimisation.average)

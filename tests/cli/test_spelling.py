@@ -10,6 +10,7 @@ import pytest
 from shapepu.cli.spelling import section_fields, train_command
 from shapepu.cli.train import _first_look, _parse_with_recipe
 from shapepu.data.augment import Augmentation
+from shapepu.data.choice import DataChoice
 from shapepu.data.preprocess import Preprocessing
 from shapepu.methods import METHODS
 from shapepu.networks import FastUNetConfig, UNetConfig
@@ -20,7 +21,7 @@ def parsed(command: str) -> TrainSettings:
     """What ``shapepu train`` would train with."""
     argv = shlex.split(command)[2:]
     arguments, settings = _parse_with_recipe(argv, _first_look(argv))
-    return with_budget(settings, arguments.epochs, arguments.minutes)
+    return with_budget(settings, arguments.epochs, arguments.minutes, arguments.steps)
 
 
 def test_a_recipe_as_it_is_needs_no_further_word() -> None:
@@ -38,8 +39,9 @@ def test_only_what_differs_is_said() -> None:
         settings, method_options=options, minutes=60.0, preprocessing=Preprocessing((1.37, 1.37), (212, 224))
     )
     assert train_command(changed, "my data", "RUN") == (
-        "shapepu train 'my data' -o RUN --method shapepu --recipe fast --shapepu.no-cutout --shapepu.view.cut 8 "
-        "--preprocessing.spacing-mm 1.37 1.37 --preprocessing.patch 212 224 --minutes 60.0"
+        "shapepu train 'my data' -o RUN --method shapepu --recipe fast --shapepu.no-cutout "
+        "--shapepu.view.cut 8 --preprocessing.spacing-mm 1.37 1.37 --preprocessing.patch 212 224 "
+        "--minutes 60.0"
     )
 
 
@@ -61,7 +63,8 @@ CHANGES = {
     "optimisation": {"optimisation": Optimisation(optimiser="adam", learning_rate=1e-05, average=0.0)},
     "everything by itself": {"seed": 7, "precision": "fp32", "device": "cpu", "validation_share": 0.5},
     "epochs": {"epochs": 3, "minutes": None},
-    "both ends": {"epochs": 3, "minutes": 2.5},
+    "all ends": {"epochs": 3, "minutes": 2.5, "steps": 400},
+    "part of the data": {"data": DataChoice(5, 0.25, "val", 300)},
 }
 
 

@@ -83,3 +83,13 @@ def test_unpaired_masks_come_from_the_other_patients_and_their_images_are_never_
 def test_an_epoch_has_full_batches_only(slices: int, steps: int) -> None:
     source = toy_batches(toy_settings(), toy_store(slices))
     assert source.steps_per_epoch == steps == len(an_epoch(source))
+
+
+@pytest.mark.parametrize(("slices_per_epoch", "times_each"), [(24, {2}), (8, {0, 1}), (30, {2, 3})])
+def test_an_epoch_may_take_more_or_fewer_slices_than_there_are(
+    slices_per_epoch: int, times_each: set[int]
+) -> None:
+    source = replace(toy_batches(toy_settings(), toy_store(12)), slices_per_epoch=slices_per_epoch)
+    batches = an_epoch(source)
+    assert len(batches) == source.steps_per_epoch == round(slices_per_epoch / 4)
+    assert set(np.bincount(torch.cat([b.slices for b in batches]), minlength=12)) == times_each

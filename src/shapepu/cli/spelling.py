@@ -19,6 +19,7 @@ def section_fields(method: str) -> dict[str, str]:
     return {
         method.replace("-", "_"): "method_options",  # tyro writes it with the dash again
         "net": "network_options",
+        "training_data": "data",  # DATA itself is the folder
         **{name: name for name in ("preprocessing", "augmentation", "optimisation")},
     }
 

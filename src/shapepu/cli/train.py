@@ -37,11 +37,13 @@ class TrainArguments:
     recipe: str = "fast"
     """Starting point of all settings: fast or paper."""
     resume: Annotated[Path | None, _unset("RUN", "none")] = None
-    """Run folder to go on with, as if it had not stopped; --epochs or --minutes extend it."""
+    """Run folder to go on with, as if it had not stopped; --epochs, --minutes or --steps extend it."""
     epochs: Annotated[int | None, _unset("NUMBER", "as the recipe says")] = None
     """Stop after this many passes over the data."""
     minutes: Annotated[float | None, _unset("NUMBER", "as the recipe says")] = None
     """Stop after this many minutes; with --epochs, whichever comes first."""
+    steps: Annotated[int | None, _unset("NUMBER", "as the recipe says")] = None
+    """Stop after this many batches, likewise: for runs that are equally long on other data."""
     layout: str = "auto"
     """Layout of the data folder; auto looks at it."""
     splits: Annotated[Path | None, _unset("FILE", "the data set's own")] = None
@@ -69,6 +71,8 @@ class ResumeArguments:
     """Stop after this many passes over the data, counted from the start of the run."""
     minutes: Annotated[float | None, _unset("NUMBER", "as it was")] = None
     """Stop after this many minutes, counted likewise; with --epochs, whichever comes first."""
+    steps: Annotated[int | None, _unset("NUMBER", "as it was")] = None
+    """Stop after this many batches, counted likewise."""
     cache: Annotated[Path | None, _unset("FOLDER", "the user's cache folder")] = None
     """Where preprocessed slices are kept."""
     quiet: tyro.conf.FlagCreatePairsOff[bool] = False
@@ -87,12 +91,14 @@ def run(argv: list[str]) -> int:
         if others:
             raise InputError(
                 f"{others[0]} cannot be given with --resume: a run keeps its data and settings (see its "
-                "config.yaml), only --epochs or --minutes can extend it; to change more, start a new run."
+                "config.yaml), only --epochs, --minutes or --steps can extend it; to change more, start a "
+                "new run."
             )
         api.resume(
             resumed.resume,
             epochs=resumed.epochs,
             minutes=resumed.minutes,
+            steps=resumed.steps,
             cache=resumed.cache,
             quiet=resumed.quiet,
         )
@@ -106,6 +112,7 @@ def run(argv: list[str]) -> int:
         settings=settings,
         epochs=arguments.epochs,
         minutes=arguments.minutes,
+        steps=arguments.steps,
         layout=arguments.layout,
         splits=arguments.splits,
         fold=arguments.fold,

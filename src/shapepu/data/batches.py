@@ -37,6 +37,7 @@ class BatchSource:
         padding: ``unlabelled`` leaves what lies beyond an image out of every loss; ``background`` calls it
             background, as the paper's code does.
         device: where batches are made.
+        slices_per_epoch: how many slices an epoch takes; None takes each once.
     """
 
     store: SliceStore
@@ -47,6 +48,7 @@ class BatchSource:
     padding: str
     device: torch.device
     unpaired: MaskStore | None = None
+    slices_per_epoch: int | None = None
 
     def __len__(self) -> int:
         return len(self.store)
@@ -58,7 +60,7 @@ class BatchSource:
     @property
     def steps_per_epoch(self) -> int:
         """One pass over the slices, rounded to full batches, so that every step weighs the same."""
-        return max(1, round(len(self.store) / self.batch_size))
+        return max(1, round((self.slices_per_epoch or len(self.store)) / self.batch_size))
 
     def epoch(self, generator: torch.Generator) -> Iterator[Batch]:
         """One pass in a random order; every draw comes from ``generator``."""

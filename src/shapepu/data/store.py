@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from shapepu.data.grid import SliceGrid
 from shapepu.data.preprocess import Preprocessing, fit, reject_unequal_channels
 from shapepu.data.store_build import Outline, StoredCase, build_entry, outline_cases
 from shapepu.data.store_entry import map_entry, open_entry
+from shapepu.data.thinning import thin_scribbles
 from shapepu.errors import InputError
 from shapepu.labels import OUTSIDE, LabelSet
 
@@ -98,6 +99,31 @@ class SliceStore:
     def nbytes(self) -> int:
         """Size of all arrays together."""
         return self.images.nbytes + self.labels.nbytes + (self.masks.nbytes if self.masks is not None else 0)
+
+    def with_short_scribbles(self, share: float, seed: int) -> SliceStore:
+        """The same with scribbles thinned (:func:`thin_scribbles`), in memory; the cache keeps the whole."""
+        if share == 1:
+            return self
+        # With ``padding: background`` the border is labelled, too, but it is no scribble.
+        drawn = np.where(self._beyond_the_image, OUTSIDE, self.labels).astype(np.uint8)
+        short = thin_scribbles(drawn, share, unlabelled=self.labels_set.unlabelled, seed=seed)
+        labels = np.where(self._beyond_the_image, self.labels, short)
+        stored = []
+        for index, case in enumerate(self.stored):
+            slices = self.slices_of(index)
+            counts = np.bincount(labels[slices.start : slices.stop].ravel(), minlength=256)
+            labelled = tuple(counts[: self.labels_set.count].tolist())
+            stored.append(
+                replace(case, labelled=labelled, unlabelled=int(counts[self.labels_set.unlabelled]))
+            )
+        return replace(self, labels=labels, stored=tuple(stored))
+
+    @property
+    def _beyond_the_image(self) -> NDArray[np.bool_]:
+        """(N, H, W), where a canvas is larger than its image."""
+        canvas = self.preprocessing.canvas
+        beyond = [fit(np.zeros(self.grid_of(i).size, bool), canvas, True) for i in range(len(self.cases))]
+        return np.stack(beyond)[self.case_of_slice]
 
     def true_ratios(self) -> NDArray[np.float64]:
         """(K,) shares of the classes among the unlabelled pixels of training patches, by the dense masks.
