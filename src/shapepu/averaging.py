@@ -31,8 +31,8 @@ class WeightAverage:
         averaged, copied = _averaged_and_copied(self.method)
         weights, remembered = _averaged_and_copied(method)
         torch._foreach_lerp_(averaged, weights, 1 - decay)
-        for ours, theirs in zip(copied, remembered, strict=True):
-            ours.copy_(theirs)
+        if copied:
+            torch._foreach_copy_(copied, remembered)
 
     @torch.no_grad()
     def predict(self, images: Tensor) -> Tensor:

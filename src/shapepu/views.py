@@ -7,6 +7,7 @@ done again, to the pixel, to their labels and to the predictions. Each image of 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 import torch
@@ -158,14 +159,14 @@ def draw_view(
     if settings.rotation == "any":
         # Where the flip comes last, the way back starts with it: the first column of the matrix changes sign.
         sign = torch.stack((1 - 2 * mirrored.double(), torch.ones(count, dtype=torch.float64)), dim=-1)
-        matrix = (turn_back(quarters * 90) * sign[:, None, :]).float().to(device)
+        matrix = (turn_back(quarters * 90) * sign[:, None, :]).float().to(device, non_blocking=True)
     else:
         turns = tuple(zip(quarters.int().tolist(), mirrored.tolist(), strict=True))
     return View(
         size=size,
         cut=cut,
-        top=(unit[0] * (size[0] - cut[0] + 1)).long().to(device),
-        left=(unit[1] * (size[1] - cut[1] + 1)).long().to(device),
+        top=(unit[0] * (size[0] - cut[0] + 1)).long().to(device, non_blocking=True),
+        left=(unit[1] * (size[1] - cut[1] + 1)).long().to(device, non_blocking=True),
         turns=turns,
         matrix=matrix,
         fill=settings.fill,
@@ -187,16 +188,48 @@ def _draw_orientation(
 
 def _turn(maps: Tensor, turns: tuple[tuple[int, bool], ...]) -> Tensor:
     """Each of the maps (N, ..., H, W) turned and mirrored its own way; pixels move, none is interpolated."""
+    return _turn_in_groups(maps, turns) if maps.device.type == "cpu" else _turn_by_index(maps, turns)
+
+
+def _turn_in_groups(maps: Tensor, turns: tuple[tuple[int, bool], ...]) -> Tensor:
+    """For a CPU, which copies whole images faster than it looks up where each pixel comes from."""
     members: dict[tuple[int, bool], list[int]] = {}
     for i, turn in enumerate(turns):
         members.setdefault(turn, []).append(i)
     parts = []
-    for (quarters, mirrored), chosen in members.items():
+    for turn, chosen in members.items():
         # index_select, because the gradient of indexing by a list is several times slower.
         members_of = torch.tensor(chosen, device=maps.device)
-        part = torch.rot90(maps.index_select(0, members_of), quarters, dims=(-2, -1))
-        parts.append(part.flip(-1) if mirrored else part)
+        parts.append(_turn_alike(maps.index_select(0, members_of), *turn))
     order = [i for chosen in members.values() for i in chosen]
     back = torch.empty(len(order), dtype=torch.long)
     back[order] = torch.arange(len(order))
     return torch.cat(parts).index_select(0, back.to(maps.device))
+
+
+def _turn_by_index(maps: Tensor, turns: tuple[tuple[int, bool], ...]) -> Tensor:
+    """For a GPU, where an image more costs nothing and a call more does."""
+    sources = _sources(turns, (maps.shape[-2], maps.shape[-1]), maps.device)
+    sources = sources.view(len(turns), *[1] * (maps.ndim - 3), -1)
+    pixels = maps.flatten(-2)
+    return pixels.gather(-1, sources.expand(pixels.shape)).view(maps.shape)
+
+
+@lru_cache(maxsize=4)
+def _sources(turns: tuple[tuple[int, bool], ...], size: tuple[int, int], device: torch.device) -> Tensor:
+    """Which pixel of its image each pixel of a turned image is, (N, H W); a view asks several times."""
+    kinds = torch.tensor([4 * mirrored + quarters for quarters, mirrored in turns])
+    return _orientations(size, device).index_select(0, kinds.to(device, non_blocking=True))
+
+
+@lru_cache(maxsize=4)
+def _orientations(size: tuple[int, int], device: torch.device) -> Tensor:
+    """Row ``4 mirrored + quarters`` holds the indices of the pixels of an image turned that way, (8, H W)."""
+    pixels = torch.arange(size[0] * size[1]).view(size)
+    turned = [_turn_alike(pixels, quarters, mirrored) for mirrored in (False, True) for quarters in range(4)]
+    return torch.stack([each.flatten() for each in turned]).to(device)
+
+
+def _turn_alike(maps: Tensor, quarters: int, mirrored: bool) -> Tensor:
+    part = torch.rot90(maps, quarters, dims=(-2, -1))
+    return part.flip(-1) if mirrored else part

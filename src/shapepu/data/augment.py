@@ -194,8 +194,8 @@ def _draw_spatial(
     elastic = None
     if settings.elastic_pixels > 0:
         points = (count, 2, settings.elastic_points, settings.elastic_points)
-        elastic = (torch.randn(points, generator=generator) * settings.elastic_pixels).to(device)
-    return SpatialParameters(matrix.to(device), (signed[:, 3:5] * settings.shift).to(device), elastic)
+        elastic = _sent(torch.randn(points, generator=generator) * settings.elastic_pixels, device)
+    return SpatialParameters(_sent(matrix, device), _sent(signed[:, 3:5] * settings.shift, device), elastic)
 
 
 def _draw_intensity(
@@ -204,12 +204,12 @@ def _draw_intensity(
     unit = torch.rand((5, count), generator=generator)
     seed = int(torch.randint(2**62, (), generator=generator))
     return IntensityParameters(
-        contrast=_between(unit[0], settings.contrast).to(device),
-        brightness=((unit[1] * 2 - 1) * settings.brightness).to(device),
-        gamma=_between(unit[2], settings.gamma).to(device) if settings.gamma != (1, 1) else None,
-        noise=(unit[3] * settings.noise).to(device) if settings.noise > 0 else None,
+        contrast=_sent(_between(unit[0], settings.contrast), device),
+        brightness=_sent((unit[1] * 2 - 1) * settings.brightness, device),
+        gamma=_sent(_between(unit[2], settings.gamma), device) if settings.gamma != (1, 1) else None,
+        noise=_sent(unit[3] * settings.noise, device) if settings.noise > 0 else None,
         noise_seed=seed,
-        blur_pixels=(unit[4] * settings.blur_pixels).to(device) if settings.blur_pixels > 0 else None,
+        blur_pixels=_sent(unit[4] * settings.blur_pixels, device) if settings.blur_pixels > 0 else None,
         blur_radius=math.ceil(3 * settings.blur_pixels),
     )
 
@@ -218,6 +218,11 @@ def _between(unit: Tensor, limits: tuple[float, float]) -> Tensor:
     """Numbers between the limits, uniform in their logarithm, from numbers between 0 and 1."""
     low, high = math.log(limits[0]), math.log(limits[1])
     return torch.exp(low + unit * (high - low))
+
+
+def _sent(drawn: Tensor, device: torch.device | str) -> Tensor:
+    """Numbers for a GPU, which goes on with its work meanwhile."""
+    return drawn.to(device, non_blocking=True)
 
 
 def _inverse_matrix(
@@ -234,7 +239,7 @@ def _inverse_matrix(
 
 def _grid(drawn: SpatialParameters, patch: tuple[int, int], source_size: tuple[int, int]) -> PixelGrid:
     """Where each pixel of the patch lies in the canvas."""
-    pixels = drawn.shift * drawn.shift.new_tensor([patch[1], patch[0]])
+    pixels = torch.stack((drawn.shift[:, 0] * patch[1], drawn.shift[:, 1] * patch[0]), dim=1)
     # The content moves by `pixels` in the patch, so a patch pixel comes from that much earlier.
     shift = -(drawn.matrix @ pixels[:, :, None])[:, :, 0]
     grid = affine_grid_in_pixels(drawn.matrix, shift, patch, source_size)

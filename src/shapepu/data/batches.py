@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -84,12 +85,10 @@ class BatchSource:
         return draw(self.augmentation, self.batch_size, generator, self.device)
 
     def _batch(self, chosen: Tensor, parameters: AugmentParameters, generator: torch.Generator) -> Batch:
-        indices = chosen.numpy()
-        images = self._fetch(self.store.images, indices).float()
-        label_maps = [self._fetch(self.store.labels, indices)]
+        images = self._fetch("images", chosen).float()
+        label_maps = [self._fetch("labels", chosen)]
         if "masks" in self.needs:
-            assert self.store.masks is not None, "checked before training starts"
-            label_maps.append(self._fetch(self.store.masks, indices))
+            label_maps.append(self._fetch("masks", chosen))
         images, label_maps = apply_spatial(images, label_maps, parameters, self.patch)
         images = apply_intensity(images, parameters)
         label_maps = [self._fill_border(labels) for labels in label_maps]
@@ -97,7 +96,7 @@ class BatchSource:
             images=images.contiguous(memory_format=torch.channels_last),
             labels=label_maps[0],
             classes=self.classes,
-            slices=chosen.to(self.device),
+            slices=chosen.to(self.device, non_blocking=True),
             generator=generator,
             masks=label_maps[1] if len(label_maps) > 1 else None,
             unpaired_masks=self._unpaired_masks(generator),
@@ -109,7 +108,7 @@ class BatchSource:
             return None
         assert self.unpaired is not None, "checked before training starts"
         chosen = torch.randint(len(self.unpaired), (self.batch_size,), generator=generator)
-        masks = self._fetch(self.unpaired.masks, chosen.numpy())
+        masks = self._fetch("unpaired masks", chosen)
         nothing = torch.zeros(self.batch_size, 1, *masks.shape[1:], device=self.device)
         _, [masks] = apply_spatial(nothing, [masks], self._draw(generator), self.patch)
         return torch.where(masks < self.classes, masks, 0)
@@ -119,8 +118,38 @@ class BatchSource:
             return torch.where(labels == OUTSIDE, 0, labels)
         return labels
 
-    def _fetch(self, array: np.ndarray, indices: np.ndarray) -> Tensor:
-        return torch.from_numpy(np.ascontiguousarray(array[indices])).to(self.device)
+    def _fetch(self, name: str, chosen: Tensor) -> Tensor:
+        """The chosen ones of an array, where batches are made."""
+        if self._kept is not None:
+            return self._kept[name].index_select(0, chosen.to(self.device, non_blocking=True))
+        return torch.from_numpy(np.ascontiguousarray(self._arrays[name][chosen.numpy()])).to(self.device)
+
+    @cached_property
+    def _arrays(self) -> dict[str, np.ndarray]:
+        """Whatever batches are made of, by name."""
+        arrays: dict[str, np.ndarray] = {"images": self.store.images, "labels": self.store.labels}
+        if "masks" in self.needs:
+            assert self.store.masks is not None, "checked before training starts"
+            arrays["masks"] = self.store.masks
+        if "unpaired masks" in self.needs:
+            assert self.unpaired is not None, "checked before training starts"
+            arrays["unpaired masks"] = self.unpaired.masks
+        return arrays
+
+    @cached_property
+    def _kept(self) -> dict[str, Tensor] | None:
+        """All of them on a GPU that has room: copied once, where every step would wait for its own copies."""
+        size = sum(array.nbytes for array in self._arrays.values())
+        if size > _room_on(self.device):
+            return None
+        return {name: torch.from_numpy(np.array(each)).to(self.device) for name, each in self._arrays.items()}
+
+
+def _room_on(device: torch.device) -> int:
+    """How many bytes of a device slices may take: a quarter of what is free, networks need the rest."""
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0] // 4
+    return 0
 
 
 def _shuffled(count: int, length: int, generator: torch.Generator) -> Tensor:
