@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -25,6 +27,32 @@ def test_answers_before_anything_heavy_could_be_imported(argv: list[str]) -> Non
     found = subprocess.run([sys.executable, "-c", code, *argv], capture_output=True, text=True)
     assert found.returncode == (2 if argv == ["tarin"] else 0)
     assert found.stderr.splitlines()[-1] == ""
+
+
+def test_help_answers_in_under_half_a_second() -> None:
+    """The best of a few: what else the machine does is not the command's fault."""
+
+    def seconds() -> float:
+        began = time.perf_counter()
+        subprocess.run([sys.executable, "-m", "shapepu", "--help"], stdout=subprocess.DEVNULL, check=True)
+        return time.perf_counter() - began
+
+    assert min(seconds() for _ in range(5)) < 0.5
+
+
+@pytest.mark.parametrize(
+    "argv", [["train", "{absent}"], ["predict", "{absent}", "{absent}", "out"], ["demo", "-o", "{absent}"]]
+)
+def test_the_first_line_comes_within_five_seconds(argv: list[str], tmp_path: Path) -> None:
+    began = time.perf_counter()
+    process = start([word.format(absent=tmp_path / "absent") for word in argv])
+    assert process.stderr is not None
+    line = process.stderr.readline()
+    seconds = time.perf_counter() - began
+    process.kill()
+    process.communicate(timeout=60)
+    assert line.startswith(f"shapepu {argv[0]}: ")
+    assert seconds < 5
 
 
 def test_help_lists_every_verb_and_where_to_start(capsys: pytest.CaptureFixture[str]) -> None:
