@@ -98,15 +98,19 @@ def resume(
 ) -> Model:
     """Go on with an interrupted run, or extend it to ``epochs``, ``minutes`` or ``steps`` in total."""
     folder = RunFolder(run, quiet=quiet)
-    config = folder.read_config()
-    where = str(folder.config)
+    dataset, settings = data_and_settings(folder)
+    settings = with_budget(settings, epochs, minutes, steps)
+    with folder.told():
+        return _run(folder, dataset, settings, _path(cache), resume=True)
+
+
+def data_and_settings(run: RunFolder) -> tuple[Dataset, TrainSettings]:
+    """What a run was started with: the same cases in the same splits, and every setting."""
+    config, where = run.read_config(), str(run.config)
     if not isinstance(config.get("data"), dict) or not isinstance(config.get("settings"), dict):
         raise InputError(f"{where}: expected the sections 'data' and 'settings' of a run.")
-    settings = with_budget(
-        TrainSettings.from_plain(config["settings"], f"{where}: settings"), epochs, minutes, steps
-    )
-    with folder.told():
-        return _run(folder, _dataset_of_run(config, where), settings, _path(cache), resume=True)
+    settings = TrainSettings.from_plain(config["settings"], f"{where}: settings")
+    return _dataset_of_run(config, where), settings
 
 
 def load(model: str | Path, device: str = "cpu") -> Model:
@@ -188,7 +192,7 @@ def _in_brief(evaluation: Evaluation | None) -> dict[str, float] | None:
 
 def _trainer(prepared: Prepared, run: RunFolder, start: Start | None) -> Trainer:
     settings = prepared.settings
-    method = _seeded_method(settings, prepared.task)
+    method = seeded_method(settings, prepared.task)
     if start:
         start.copy_to(method)
     fabric = make_fabric(settings)
@@ -196,7 +200,8 @@ def _trainer(prepared: Prepared, run: RunFolder, start: Start | None) -> Trainer
     return Trainer(settings, method, batches, run, fabric, prepared.validation)
 
 
-def _seeded_method(settings: TrainSettings, task: Task) -> Method:
+def seeded_method(settings: TrainSettings, task: Task) -> Method:
+    """The method as a run begins with it, on the CPU."""
     torch.manual_seed(settings.seed)
     return build_method(settings.method, settings.method_options, task, network_builder(settings, task))
 

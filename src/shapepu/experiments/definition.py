@@ -61,7 +61,7 @@ class Row:
         object.__setattr__(self, "label", self.label or self.name)
         object.__setattr__(self, "method", self.method or self.name)
         find_method(self.method)
-        for name in ("recipe", "method", "epochs", "minutes", "seed"):
+        for name in ("recipe", "method", "epochs", "minutes", "steps", "seed"):
             if name in self.settings:
                 raise InputError(
                     f"row {self.name!r}: settings.{name} cannot differ between rows; give it on the command "
@@ -74,6 +74,7 @@ class Row:
         *,
         epochs: int | None = None,
         minutes: float | None = None,
+        steps: int | None = None,
         seed: int = 0,
     ) -> TrainSettings:
         """The complete settings of one run of this row."""
@@ -83,7 +84,7 @@ class Row:
             del plain["network_options"]  # they belong to the network of the recipe
         where = f"row {self.name!r}: settings"
         settings = TrainSettings.from_plain(_merged(plain, self.settings), where)
-        return replace(with_budget(settings, epochs, minutes), seed=seed)
+        return replace(with_budget(settings, epochs, minutes, steps), seed=seed)
 
 
 @dataclass(frozen=True)

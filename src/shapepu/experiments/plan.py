@@ -25,7 +25,7 @@ class Plan:
     Args:
         experiment: the table.
         recipe: the starting point of all rows' settings.
-        epochs, minutes: of every run; the recipe's own end when neither is given.
+        epochs, minutes, steps: of every run; the recipe's own end when none is given.
         seeds: a run of every row for each.
         settings: complete settings of each row, as they were when the comparison began.
     """
@@ -34,6 +34,7 @@ class Plan:
     recipe: str = "fast"
     epochs: int | None = None
     minutes: float | None = None
+    steps: int | None = None
     seeds: tuple[int, ...] = (0,)
     settings: dict[str, dict[str, Any]] | None = None
 
@@ -48,7 +49,7 @@ class Plan:
     def settings_of(self, row: str, seed: int) -> TrainSettings:
         """The complete settings of one run."""
         return self.experiment.row(row).resolved(
-            self.recipe, epochs=self.epochs, minutes=self.minutes, seed=seed
+            self.recipe, epochs=self.epochs, minutes=self.minutes, steps=self.steps, seed=seed
         )
 
     def extending(self, before: Plan, results: Path) -> Plan:

@@ -1,7 +1,10 @@
 """What is kept of a finished run: one small JSON file, enough for every table and figure.
 
 ``RESULTS/records/DATA/ROW/seedN.json``; a row that could not run leaves ``RESULTS/missing/DATA/ROW.json``
-with the reason. Nothing in them depends on where the data lie, and the same run gives the same bytes.
+with the reason, and a run that failed ``RESULTS/failed/DATA/ROW/seedN.json`` until it succeeds. Nothing in
+them depends on where the data lie, and the same run gives the same bytes. The run itself is an ordinary run
+folder, ``RESULTS/runs/DATA/ROW/seedN`` unless another place was chosen; figures can do without it, but for
+contours.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from shapepu.configuration import from_plain, to_plain
 from shapepu.errors import InputError
@@ -119,6 +122,8 @@ class RunRecord:
         ratios: mixture ratios while training; empty for methods without.
         true_ratios: share of each class among the unlabelled pixels of the training patches, where dense
             masks tell.
+        true_ratios_from: whose masks told: those of the training cases, or of the validation cases where no
+            training case has one.
     """
 
     experiment: str
@@ -143,6 +148,7 @@ class RunRecord:
     curve: tuple[CurvePoint, ...] = ()
     ratios: tuple[RatioPoint, ...] = ()
     true_ratios: dict[str, float] | None = field(default=None)
+    true_ratios_from: Literal["train", "val"] | None = None
 
     def write(self, results: Path) -> Path:
         """Into the folder of results; the same record gives the same bytes."""
@@ -173,12 +179,65 @@ class MissingRow:
         return path
 
 
+@dataclass(frozen=True)
+class FailedRun:
+    """A run that stopped by itself, and why; it is tried again by the next command.
+
+    Args:
+        experiment, data, row, seed: what it belongs to.
+        error: in one line.
+        session: of the command that it failed in, so that no process of the same command tries again.
+    """
+
+    experiment: str
+    data: str
+    row: str
+    seed: int
+    error: str
+    session: str = ""
+
+    def write(self, results: Path) -> Path:
+        path = failed_path(results, self.data, self.row, self.seed)
+        write_text(path, _as_text(to_plain(self)))
+        return path
+
+
 def record_path(results: Path, data: str, row: str, seed: int) -> Path:
     return Path(results) / "records" / data / row / f"seed{seed}.json"
 
 
 def missing_path(results: Path, data: str, row: str) -> Path:
     return Path(results) / "missing" / data / f"{row}.json"
+
+
+def failed_path(results: Path, data: str, row: str, seed: int) -> Path:
+    return Path(results) / "failed" / data / row / f"seed{seed}.json"
+
+
+def run_folder(results: Path, data: str, row: str, seed: int) -> Path:
+    """Where the run itself is, if it was kept and came along."""
+    return runs_folder(results) / data / row / f"seed{seed}"
+
+
+def runs_folder(results: Path) -> Path:
+    """``RESULTS/runs``, or the place that was chosen for them."""
+    results, elsewhere = Path(results), Path(results) / ELSEWHERE
+    if not elsewhere.is_file():
+        return results / "runs"
+    return Path(_read(elsewhere, RunsElsewhere).runs)
+
+
+@dataclass(frozen=True)
+class RunsElsewhere:
+    """Where runs are that are not kept below their results."""
+
+    runs: str
+
+    def write(self, results: Path) -> None:
+        write_text(Path(results) / ELSEWHERE, _as_text(to_plain(self)))
+
+
+ELSEWHERE = "runs.json"
 
 
 def load_records(results: str | Path) -> list[RunRecord]:
@@ -194,6 +253,12 @@ def load_missing(results: str | Path) -> list[MissingRow]:
     return [_read(path, MissingRow) for path in paths]
 
 
+def load_failed(results: str | Path) -> list[FailedRun]:
+    """All runs whose last attempt failed, in the order of data set, row and seed by name."""
+    found = [_read(path, FailedRun) for path in Path(results).glob("failed/*/*/seed*.json")]
+    return sorted(found, key=lambda failed: (failed.data, failed.row, failed.seed))
+
+
 def read_record(path: Path) -> RunRecord:
     """One record, after proving that it is one and lies where it belongs."""
     record = _read(path, RunRecord)
@@ -206,7 +271,7 @@ def read_record(path: Path) -> RunRecord:
     return record
 
 
-Stored = TypeVar("Stored", RunRecord, MissingRow)
+Stored = TypeVar("Stored", RunRecord, MissingRow, FailedRun, RunsElsewhere)
 
 
 def _read(path: Path, kind: type[Stored]) -> Stored:
