@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from typing import Annotated
 
 import tyro
 
 from shapepu.cli.arguments import parse
+from shapepu.cli.listing import print_rows
 
 
 @dataclass(frozen=True)
@@ -27,11 +27,5 @@ def run(argv: list[str]) -> int:
         {"method": name, "what": entry.title, "needs": ", ".join(sorted(entry.needs)), "paper": entry.paper}
         for name, entry in METHODS.items()
     ]
-    if arguments.as_json:
-        print(json.dumps(rows, indent=1))
-        return 0
-    columns = list(rows[0])
-    widths = {c: max(len(c), *(len(row[c]) for row in rows)) for c in columns}
-    for row in [{c: c for c in columns}, *rows]:
-        print("  ".join(row[c].ljust(widths[c]) for c in columns).rstrip())
+    print_rows(rows, as_json=arguments.as_json)
     return 0
