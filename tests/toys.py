@@ -19,6 +19,7 @@ from shapepu.data.store_build import StoredCase
 from shapepu.labels import OUTSIDE, plain_labels
 from shapepu.methods import METHODS, Method, Task, build_method, find_method
 from shapepu.methods.ema_teacher import EMATeacherConfig
+from shapepu.methods.gatedcrf import GatedCRFConfig
 from shapepu.methods.postdae import PostDAEConfig
 from shapepu.methods.shapepu import ShapePU, ShapePUConfig
 from shapepu.methods.tedn import TEDNConfig
@@ -70,6 +71,8 @@ TOY_OPTIONS: dict[str, Any] = {
         if entry.method is ShapePU
     },
     "ema-teacher": EMATeacherConfig(view=ViewSettings(cut=8, rotation="right")),
+    # The usual window is wider than a toy disc, whose pixels would all be told to be what is around them.
+    "gatedcrf": GatedCRFConfig(ramp_share=0.3, radius=2, position_pixels=2.0),
     "postdae": PostDAEConfig(widths=(16, 32), degradation=Degradation(radius=2, swap_reach=2)),
     "tedn": TEDNConfig(held_out_share=0.34),
 }
