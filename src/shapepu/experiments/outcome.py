@@ -29,7 +29,14 @@ from shapepu.evaluation.statistics import (
 )
 from shapepu.experiments.definition import Experiment, Row
 from shapepu.experiments.plan import Plan, read_plan
-from shapepu.experiments.records import MissingRow, RunRecord, load_missing, load_records
+from shapepu.experiments.records import (
+    FailedRun,
+    MissingRow,
+    RunRecord,
+    load_failed,
+    load_missing,
+    load_records,
+)
 
 SIGNIFICANT = 0.05
 
@@ -185,12 +192,14 @@ class Outcome:
 
     Args:
         absent: what the plan asks for and is not in any table, a line each.
+        failed: runs whose last attempt ended in an error; those that have a record since are not among them.
     """
 
     results: Path
     plan: Plan
     tables: tuple[DataOutcome, ...]
     absent: tuple[str, ...] = field(default=())
+    failed: tuple[FailedRun, ...] = field(default=())
 
     @property
     def experiment(self) -> Experiment:
@@ -206,7 +215,9 @@ def read_outcome(results: str | Path) -> Outcome:
     results = Path(results)
     plan = read_plan(results)
     records, missing = load_records(results), load_missing(results)
-    stored_rows: list[RunRecord | MissingRow] = [*records, *missing]
+    done = {(record.data, record.row, record.seed) for record in records}
+    failed = [run for run in load_failed(results) if (run.data, run.row, run.seed) not in done]
+    stored_rows: list[RunRecord | MissingRow | FailedRun] = [*records, *missing, *failed]
     for stored in stored_rows:
         if stored.experiment != plan.experiment.name:
             raise InputError(
@@ -223,12 +234,16 @@ def read_outcome(results: str | Path) -> Outcome:
     found = dict.fromkeys(stored.data for stored in stored_rows if stored.row in known)
     absent += [f"{data}: {NOT_YET}." for data in named if data not in found]
     names = [*(data for data in named if data in found), *(data for data in found if data not in named)]
-    tables = tuple(data_outcome(plan.experiment, data, records, missing) for data in names)
-    return Outcome(results, plan, tables, tuple(dict.fromkeys(absent)))
+    tables = tuple(data_outcome(plan.experiment, data, records, missing, failed) for data in names)
+    return Outcome(results, plan, tables, tuple(dict.fromkeys(absent)), tuple(failed))
 
 
 def data_outcome(
-    experiment: Experiment, data: str, records: Iterable[RunRecord], missing: Iterable[MissingRow] = ()
+    experiment: Experiment,
+    data: str,
+    records: Iterable[RunRecord],
+    missing: Iterable[MissingRow] = (),
+    failed: Iterable[FailedRun] = (),
 ) -> DataOutcome:
     """The table of one data set, tests included."""
     rows = [row for row in experiment.rows if not row.data or data in row.data]
@@ -242,11 +257,14 @@ def data_outcome(
     groups = {case.case: case.group for record in runs for case in record.cases}
     cases = tuple(sorted(groups))
     reasons = {lacking.row: lacking.reason for lacking in missing if lacking.data == data}
+    errors = [run for run in failed if run.data == data]
     outcomes = []
     for row in rows:
         own = tuple(record for record in runs if record.row == row.name)
-        reason = "" if own else reasons.get(row.name, NOT_YET)
-        outcomes.append(RowOutcome(row, cases, own, reason))
+        ended = dict.fromkeys(run.error for run in errors if run.row == row.name)
+        tried = bool(ended) and not own and row.name not in reasons
+        reason = reasons.get(row.name) or "; ".join(ended) or NOT_YET
+        outcomes.append(RowOutcome(row, cases, own, "" if own else reason, tried))
     table = DataOutcome(
         data=data,
         cases=cases,

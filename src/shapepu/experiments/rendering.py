@@ -5,10 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from shapepu.experiments.figures import drawings
+from shapepu.experiments.figures.cases import compared_cases
+from shapepu.experiments.figures.drawing import svg_file
 from shapepu.experiments.markup import as_latex, as_markdown, runs_csv, scores_csv, tests_csv
 from shapepu.experiments.outcome import DataOutcome, Outcome, read_outcome
-from shapepu.experiments.tables import Table, fairness_table, published_table, scores_table, tests_table
+from shapepu.experiments.page import Section, page
+from shapepu.experiments.tables import DataTables, data_tables
 from shapepu.files import write_text
+
+REPORT = Path("report.html")
 
 
 @dataclass(frozen=True)
@@ -24,33 +30,47 @@ class Rendered:
     files: tuple[Path, ...]
 
     def __str__(self) -> str:
-        return f"tables: {self.results / 'tables'}"
+        return f"report: {self.results / REPORT}\ntables: {self.results / 'tables'}"
 
 
 def render(results: Path, *, quiet: bool = False) -> Rendered:
-    """Write tables and figures of all runs into ``results``; the same records give the same bytes."""
+    """Write tables, figures and the report into ``results``; the same records give the same bytes.
+
+    Pictures of cases are the one thing that needs more than the records: the run folders and the images.
+    """
     outcome = read_outcome(results)
+    sections = [_section(outcome, table) for table in outcome.tables]
     files: dict[Path, str] = {}
-    for table in outcome.tables:
-        files |= {Path("tables") / name: text for name, text in table_files(outcome, table).items()}
+    for section in sections:
+        files |= table_files(outcome, section.table, section.tables) | figure_files(section)
+    files[REPORT] = page(outcome, sections)
     for path, text in files.items():
         write_text(outcome.results / path, text)
     return Rendered(outcome.results, tuple(files))
 
 
-def shown_tables(outcome: Outcome, table: DataOutcome) -> list[Table]:
-    """The tables of one data set, in the order in which they are read."""
-    made = (make(outcome, table) for make in (scores_table, tests_table, published_table, fairness_table))
-    return [each for each in made if each is not None]
+def _section(outcome: Outcome, table: DataOutcome) -> Section:
+    return Section(
+        table=table,
+        tables=data_tables(outcome, table),
+        drawings=drawings(outcome, table),
+        cases=compared_cases(outcome.results, table),
+    )
 
 
-def table_files(outcome: Outcome, table: DataOutcome) -> dict[str, str]:
-    """Names and contents of the files that hold the tables of one data set."""
-    shown = shown_tables(outcome, table)
-    return {
-        f"{table.data}.md": "\n".join(as_markdown(each) for each in shown),
-        f"{table.data}.tex": "\n".join(as_latex(each) for each in shown),
+def table_files(outcome: Outcome, table: DataOutcome, tables: DataTables) -> dict[Path, str]:
+    """The files that hold the tables of one data set, by their path in the folder."""
+    contents = {
+        f"{table.data}.md": "\n".join(as_markdown(each) for each in tables.shown),
+        f"{table.data}.tex": "\n".join(as_latex(each) for each in tables.shown),
         f"{table.data}.csv": scores_csv(outcome, table),
         f"{table.data}-tests.csv": tests_csv(table),
         f"{table.data}-runs.csv": runs_csv(table),
     }
+    return {Path("tables") / name: text for name, text in contents.items()}
+
+
+def figure_files(section: Section) -> dict[Path, str]:
+    """The figures of one data set, by their path in the folder."""
+    drawn = [*section.drawings, *(case.drawing for case in section.cases if case.drawing)]
+    return {Path("figures") / f"{drawing.name}.svg": svg_file(drawing.figure) for drawing in drawn}

@@ -291,6 +291,34 @@ def differences_table(outcome: Outcome, table: DataOutcome) -> Table | None:
     )
 
 
+@dataclass(frozen=True)
+class DataTables:
+    """The tables of one data set; None where there is nothing to say."""
+
+    scores: Table
+    tests: Table | None
+    published: Table | None
+    fairness: Table
+    differences: Table | None
+
+    @property
+    def shown(self) -> list[Table]:
+        """Those that are there, in the order in which they are read."""
+        made = (self.scores, self.tests, self.published, self.fairness, self.differences)
+        return [table for table in made if table is not None]
+
+
+def data_tables(outcome: Outcome, table: DataOutcome) -> DataTables:
+    """Everything that is said of one data set in numbers."""
+    return DataTables(
+        scores=scores_table(outcome, table),
+        tests=tests_table(outcome, table),
+        published=published_table(outcome, table),
+        fairness=fairness_table(outcome, table),
+        differences=differences_table(outcome, table),
+    )
+
+
 def budget_line(plan: Plan) -> str:
     """What every run was given, in words."""
     amounts = (("steps", getattr(plan, "steps", None)), ("epochs", plan.epochs), ("minutes", plan.minutes))
@@ -460,11 +488,15 @@ def _against(experiment: Experiment, table: DataOutcome) -> str:
 def _uneven(outcome: Outcome, table: DataOutcome) -> str:
     """Rows that have fewer seeds or volumes than they should: their numbers are not yet what they will be."""
     parts = []
+    failed = {(run.data, run.row, run.seed) for run in outcome.failed}
     for row in table.finished:
         lacking = [seed for seed in outcome.plan.seeds if seed not in row.seeds]
+        ended = [seed for seed in lacking if (table.data, row.row.name, seed) in failed]
         volumes = {case.case for record in row.records for case in record.cases}
-        if lacking:
-            parts.append(f"{row.row.label} has no run yet of seed {', '.join(map(str, lacking))}")
+        if ended:
+            parts.append(f"of {row.row.label} seed {', '.join(map(str, ended))} failed")
+        if waiting := [str(seed) for seed in lacking if seed not in ended]:
+            parts.append(f"{row.row.label} has no run yet of seed {', '.join(waiting)}")
         if len(volumes) < len(table.cases):
             parts.append(f"{row.row.label} was scored on {len(volumes)} volumes")
     return f"Not all is there: {'; '.join(parts)}." if parts else ""

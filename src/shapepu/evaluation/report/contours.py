@@ -30,8 +30,14 @@ MARGIN = 0.2
 
 LEAST_MARGIN_MM = 8.0
 
+COMPARED_MARGIN = 0.5
+"""As :data:`MARGIN`, where predictions are compared on a slice that is cut around the reference."""
+
 LARGEST_SIDE = 240
 """Pixels of a slice as it is embedded; a larger one is thinned out, so that a report stays small."""
+
+ACROSS = 5
+"""Panels side by side, where there are many."""
 
 RAGGED = 1000
 """Pixel edges of an outline above which a prediction is filled instead; a heart has a few hundred."""
@@ -131,6 +137,46 @@ def case_figure(case: CaseSlices, labels: LabelSet) -> Figure:
     return figure
 
 
+def shared_slice(cases: Sequence[CaseSlices], labels: LabelSet) -> int:
+    """The slice on which several predictions of one case are compared; none of them chooses it alone.
+
+    Of the slices where the reference has a structure, the one with most wrong pixels in all predictions
+    together; of several such, the one with most of the structures.
+    """
+    reference = cases[0].reference
+    known = reference < labels.count
+    drawn = ((reference > 0) & known).sum(axis=(1, 2))
+    wrong = np.sum([((case.prediction != reference) & known).sum(axis=(1, 2)) for case in cases], axis=0)
+    return max(range(len(drawn)), key=lambda index: (drawn[index] > 0, wrong[index], drawn[index]))
+
+
+def compared_figure(cases: Mapping[str, CaseSlices], labels: LabelSet) -> Figure:
+    """The same slice of one case for several predictions, by title; the reference alone comes first.
+
+    It is cut around the reference, so that one prediction that strays does not make all others small.
+    """
+    index = shared_slice(list(cases.values()), labels)
+    first = next(iter(cases.values()))
+    drawn = (first.reference > 0) & (first.reference < labels.count)
+    region = region_of_interest(drawn, first.pixel_mm, COMPARED_MARGIN)
+    parts = {title: _cropped(case, [index], *region) for title, case in cases.items()}
+    part = next(iter(parts.values()))
+    _, height, width = part.image.shape
+    aspect = height * part.pixel_mm[0] / (width * part.pixel_mm[1])
+    lines = max(title.count("\n") for title in parts) + 1
+    figure, panels = _panel_grid(1 + len(parts), aspect, title_inches=0.07 + 0.15 * lines)
+    low, high = _grey_levels(part.image)
+    titles = [f"Reference\nslice {index + 1} of {len(first.image)}", *parts]
+    for axes, title, shown in zip(panels, titles, [None, *parts.values()], strict=True):
+        _draw_image(axes, part.image[0], part.pixel_mm, low, high)
+        _draw_contours(axes, part.reference[0], labels, part.pixel_mm, dashed=True)
+        if shown is not None:
+            _draw_contours(axes, shown.prediction[0], labels, part.pixel_mm, dashed=False)
+        text = axes.set_title(title, fontsize=8, color=INK, loc="left", pad=3)
+        text.set_parse_math(False)
+    return figure
+
+
 def _cropped(case: CaseSlices, shown: list[int], rows: slice, columns: slice) -> CaseSlices:
     """Some slices inside a region, thinned out to :data:`LARGEST_SIDE` where it is larger."""
     image, prediction, reference = (
@@ -148,7 +194,9 @@ def _cropped(case: CaseSlices, shown: list[int], rows: slice, columns: slice) ->
     return CaseSlices(image, prediction, reference, case.pixel_mm)
 
 
-def region_of_interest(foreground: NDArray[np.bool_], pixel_mm: Sequence[float]) -> tuple[slice, slice]:
+def region_of_interest(
+    foreground: NDArray[np.bool_], pixel_mm: Sequence[float], share: float = MARGIN
+) -> tuple[slice, slice]:
     """Rows and columns around the foreground of all slices with a margin; all of them when there is none."""
     sides = []
     for axis in (1, 2):
@@ -158,7 +206,7 @@ def region_of_interest(foreground: NDArray[np.bool_], pixel_mm: Sequence[float])
             sides.append(slice(0, length))
             continue
         first, last = int(occupied[0]), int(occupied[-1])
-        margin = round(max(MARGIN * (last + 1 - first), LEAST_MARGIN_MM / pixel_mm[axis - 1]))
+        margin = round(max(share * (last + 1 - first), LEAST_MARGIN_MM / pixel_mm[axis - 1]))
         sides.append(slice(max(0, first - margin), min(length, last + 1 + margin)))
     return sides[0], sides[1]
 
@@ -234,6 +282,26 @@ def _panel_row(
     panels = [figure.add_axes((x, below_inches / height, *size)) for x in left]
     for axes in panels:
         axes.set_axis_off()
+    return figure, panels
+
+
+def _panel_grid(count: int, aspect: float, *, title_inches: float) -> tuple[Figure, list[Axes]]:
+    """Equal panels in rows of at most :data:`ACROSS`, the rows as even as can be."""
+    lines = -(-count // ACROSS)
+    across, gap = -(-count // lines), 0.08
+    panel_width = min((10.0 - gap * (across - 1)) / across, 10.0 / 4)
+    panel_height = panel_width * min(max(aspect, 0.3), 1.5)
+    width = across * panel_width + (across - 1) * gap
+    line_height = panel_height + title_inches
+    height = lines * line_height
+    figure = Figure(figsize=(width, height))
+    panels = []
+    for place in range(count):
+        line, column = divmod(place, across)
+        left, bottom = column * (panel_width + gap) / width, 1 - ((line + 1) * line_height) / height
+        axes = figure.add_axes((left, bottom, panel_width / width, panel_height / height))
+        axes.set_axis_off()
+        panels.append(axes)
     return figure, panels
 
 
