@@ -73,11 +73,11 @@ class RunProgress:
 
     def draw(self) -> None:
         """Redraw ``progress.png`` from ``metrics.csv``; a picture that fails must not end the run."""
-        from shapepu.evaluation.report.figures import plot_progress
-
         try:
+            from shapepu.evaluation.report.figures import plot_progress
+
             plot_progress(self.run.metrics, self.run.progress_picture)
-        except (ValueError, RuntimeError, OSError) as error:
+        except (ImportError, ValueError, RuntimeError, OSError) as error:
             self.run.note(f"progress.png was not drawn: {error}")
 
 
