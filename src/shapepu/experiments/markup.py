@@ -131,7 +131,8 @@ def _latex_line(line: Line, table: Table, letters: Mapping[str, str]) -> str:
     title = _for_latex(line.title)
     if line.footnotes:
         title += rf"$^{{\mathrm{{{','.join(letters[note] for note in line.footnotes)}}}}}$"
-    cells = [title]
+    # A star or a bracket here would be read as an argument of the line break before it.
+    cells = [f"{{}}{title}" if title.startswith(("*", "[")) else title]
     if empty := len(table.columns) - len(line.cells):
         cells.append(rf"\multicolumn{{{empty}}}{{l}}{{\textit{{{_for_latex(line.instead)}}}}}")
     return " & ".join([*cells, *map(_latex_cell, line.cells)])
@@ -145,7 +146,9 @@ def _latex_cell(cell: Cell) -> str:
 
 
 def _for_latex(text: str) -> str:
-    return "".join(_LATEX.get(letter, letter) for letter in text)
+    """Escaped; two hyphens in a row stay two, as in a command, and become no dash."""
+    parts = ("".join(_LATEX.get(letter, letter) for letter in part) for part in text.split("--"))
+    return "-{}-".join(parts)
 
 
 def scores_csv(outcome: Outcome, table: DataOutcome) -> str:

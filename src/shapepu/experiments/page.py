@@ -72,7 +72,7 @@ def page(outcome: Outcome, sections: Sequence[Section]) -> str:
         budget=budget_line(outcome.plan),
         command=command_line(outcome),
         absent=outcome.absent,
-        failed=outcome.failed,
+        failed=_failed(outcome),
         sections=[_section(section) for section in sections],
         version=__version__,
     )
@@ -107,6 +107,15 @@ def _tiles(outcome: Outcome) -> list[tuple[str, str]]:
         for table in outcome.tables
     ]
     return tiles
+
+
+def _failed(outcome: Outcome) -> list[str]:
+    """A line for each run that ended in an error."""
+    labels = {row.name: row.label for row in outcome.experiment.rows}
+    return [
+        f"{labels.get(run.row, run.row)} on {run.data}, seed {run.seed}, failed: {run.error}"
+        for run in outcome.failed
+    ]
 
 
 def _section(section: Section) -> dict[str, Any]:

@@ -134,7 +134,7 @@ def scores_table(outcome: Outcome, table: DataOutcome) -> Table:
     title = outcome.experiment.title or outcome.experiment.name
     return Table(
         name=table.data,
-        caption=f"{title} ({table.data})",
+        caption=title if table.data in title else f"{title} ({table.data})",
         columns=columns,
         lines=tuple(lines),
         notes=tuple(_scores_notes(outcome, table, bool(published))),
@@ -270,14 +270,19 @@ def tests_table(outcome: Outcome, table: DataOutcome) -> Table | None:
 
 
 def differences_table(outcome: Outcome, table: DataOutcome) -> Table | None:
-    """The settings in which each row differs from the one it is tested against; None where no row has one."""
-    settings = outcome.plan.settings or {}
+    """The settings in which each row differs from the one it is tested against; None where no row has one.
+
+    Of two methods, an option that only one of them has tells nothing but that they are two.
+    """
+    settings, several = outcome.plan.settings or {}, False
     lines = []
     for row in table.rows:
         against = outcome.experiment.tested_against(row.row)
         if against is None or row.row.name not in settings or against.name not in settings:
             continue
-        found = differing_lines(settings[against.name], settings[row.row.name])
+        two = settings[against.name].get("method") != settings[row.row.name].get("method")
+        several = several or two
+        found = differing_lines(settings[against.name], settings[row.row.name], common_only=two)
         for place, (name, before, now) in enumerate(found):
             title = row.row.label if place == 0 else ""
             lines.append(Line(title, (Cell(against.label), Cell(name), Cell(before), Cell(now))))
@@ -288,6 +293,7 @@ def differences_table(outcome: Outcome, table: DataOutcome) -> Table | None:
         caption=f"Settings that differ ({table.data}); all others are the same",
         columns=tuple(Column(title, left=True) for title in ("from", "setting", "there", "here")),
         lines=tuple(lines),
+        notes=("Where the method differs, options that only one of the two has are not listed.",) * several,
     )
 
 
@@ -516,7 +522,7 @@ def _empty(table: DataOutcome) -> str:
 
 
 def _fairness_notes(outcome: Outcome, table: DataOutcome, machines: Sequence[Hardware]) -> list[str]:
-    notes = [budget_line(outcome.plan)]
+    notes = [budget_line(outcome.plan), f"Made by: {command_line(outcome)}"]
     several = any(len(row.seeds) > 1 for row in table.finished)
     if several:
         notes.append("Minutes, epochs, steps and images per second are means over seeds.")

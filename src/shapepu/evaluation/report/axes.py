@@ -21,7 +21,8 @@ LEGEND_ABOVE_UP_TO = 5
 def style_axes(axes: Axes, title: str, *, legend: bool = True) -> None:
     """Quiet axes: a title at the left, horizontal grid lines, no frame, and room for a legend above them."""
     pad = 22 if legend else 8
-    axes.set_title(title, loc="left", fontsize=10.5, fontweight="bold", color=INK, pad=pad)
+    text = axes.set_title(title, loc="left", fontsize=10.5, fontweight="bold", color=INK, pad=pad)
+    text.set_parse_math(False)
     axes.set_facecolor("none")
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.spines["bottom"].set_color(GRID)

@@ -163,10 +163,9 @@ def compared_figure(cases: Mapping[str, CaseSlices], labels: LabelSet) -> Figure
     part = next(iter(parts.values()))
     _, height, width = part.image.shape
     aspect = height * part.pixel_mm[0] / (width * part.pixel_mm[1])
-    lines = max(title.count("\n") for title in parts) + 1
-    figure, panels = _panel_grid(1 + len(parts), aspect, title_inches=0.07 + 0.15 * lines)
-    low, high = _grey_levels(part.image)
     titles = [f"Reference\nslice {index + 1} of {len(first.image)}", *parts]
+    figure, panels = _panel_grid(titles, aspect)
+    low, high = _grey_levels(part.image)
     for axes, title, shown in zip(panels, titles, [None, *parts.values()], strict=True):
         _draw_image(axes, part.image[0], part.pixel_mm, low, high)
         _draw_contours(axes, part.reference[0], labels, part.pixel_mm, dashed=True)
@@ -285,21 +284,21 @@ def _panel_row(
     return figure, panels
 
 
-def _panel_grid(count: int, aspect: float, *, title_inches: float) -> tuple[Figure, list[Axes]]:
-    """Equal panels in rows of at most :data:`ACROSS`, the rows as even as can be."""
-    lines = -(-count // ACROSS)
-    across, gap = -(-count // lines), 0.08
-    panel_width = min((10.0 - gap * (across - 1)) / across, 10.0 / 4)
-    panel_height = panel_width * min(max(aspect, 0.3), 1.5)
-    width = across * panel_width + (across - 1) * gap
-    line_height = panel_height + title_inches
-    height = lines * line_height
+def _panel_grid(titles: Sequence[str], aspect: float) -> tuple[Figure, list[Axes]]:
+    """Equal panels, a row of them as high as its longest title asks, the rows as even as can be."""
+    rows = -(-len(titles) // ACROSS)
+    across, gap = -(-len(titles) // rows), 0.08
+    side = min((10.0 - gap * (across - 1)) / across, 10.0 / 4)
+    panel_height = side * min(max(aspect, 0.3), 1.5)
+    lines = [1 + max(title.count("\n") for title in titles[row * across :][:across]) for row in range(rows)]
+    below = np.cumsum([0.07 + 0.15 * count + panel_height for count in lines])
+    width, height = across * side + (across - 1) * gap, float(below[-1])
     figure = Figure(figsize=(width, height))
     panels = []
-    for place in range(count):
-        line, column = divmod(place, across)
-        left, bottom = column * (panel_width + gap) / width, 1 - ((line + 1) * line_height) / height
-        axes = figure.add_axes((left, bottom, panel_width / width, panel_height / height))
+    for place in range(len(titles)):
+        row, column = divmod(place, across)
+        left, bottom = column * (side + gap) / width, 1 - float(below[row]) / height
+        axes = figure.add_axes((left, bottom, side / width, panel_height / height))
         axes.set_axis_off()
         panels.append(axes)
     return figure, panels

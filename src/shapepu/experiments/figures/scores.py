@@ -55,14 +55,16 @@ def seeds_drawing(table: DataOutcome) -> Drawing:
     style_lying(axes, "Average Dice of each run")
     for position, row in enumerate(rows):
         means = [mean_sd(row.of_run(record, "dice")).mean for record in row.records]
-        axes.vlines(float(np.mean(means)), position - 0.28, position + 0.28, color=INK, linewidth=2.0)
+        if len(means) > 1:
+            mean = float(np.mean(means))
+            axes.vlines(mean, position - 0.28, position + 0.28, color=INK, linewidth=2.0)
         axes.scatter(means, [position] * len(means), s=30, color=TERMS[0], alpha=0.75, linewidths=0, zorder=3)
     name_rows(axes, rows)
     axes.margins(x=0.06)
-    caption = (
-        "Each point is a run: the mean over volumes of its average Dice. The line is the mean over seeds."
-    )
-    if not _several_seeds(table):
+    caption = "Each point is a run: the mean over volumes of its average Dice."
+    if _several_seeds(table):
+        caption += " The line is the mean over seeds."
+    else:
         caption += " Every row has one run here, so nothing is known yet of how much its seed matters."
     return Drawing(f"{table.data}-seeds", "Stability over seeds", caption, figure)
 
@@ -78,6 +80,6 @@ def _lying_panels(table: DataOutcome, count: int, row_inches: float) -> tuple[Fi
     figure = Figure(figsize=(WIDTH, height))
     left = label_inches(table.finished) / WIDTH
     grid = figure.add_gridspec(
-        1, count, left=left, right=0.985, bottom=0.3 / height, top=1 - 0.36 / height, wspace=0.12
+        1, count, left=left, right=0.985, bottom=0.3 / height, top=1 - 0.36 / height, wspace=0.2
     )
     return figure, [figure.add_subplot(grid[place]) for place in range(count)]

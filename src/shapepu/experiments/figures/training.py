@@ -76,6 +76,7 @@ def mean_line(lines: Sequence[Line]) -> Line:
 def _minutes_axis(axes: Axes, lines: Sequence[Line]) -> None:
     axes.set_xlim(0, 1.01 * max(float(minutes[-1]) for minutes, _ in lines))
     axes.set_ylim(tenth_below(min(float(dice.min()) for _, dice in lines)), 1.0)
+    axes.tick_params(axis="x", pad=7)  # clear of the lowest number of the other axis
     axes.set_xlabel("minutes", color=MUTED, fontsize=9, loc="right", labelpad=2)
 
 
@@ -101,7 +102,6 @@ def ratios_drawing(table: DataOutcome) -> Drawing | None:
     panels = [figure.add_subplot(grid[divmod(place, ACROSS)]) for place in range(len(rows))]
     for row, axes in zip(rows, panels, strict=True):
         style_axes(axes, wrapped(row.row.label, 40), legend=False)
-        axes.title.set_parse_math(False)
         highest = max(highest, _draw_ratios(axes, row, table.structures))
     for axes in panels:  # the same scale, so that rows can be compared
         axes.set_ylim(0, 1.08 * highest or 1.0)
@@ -164,8 +164,7 @@ def _ratios_caption(rows: Sequence[RowOutcome]) -> str:
     if len(records) > len(rows):
         caption += ", a line a seed"
     caption += (
-        f". Dashed: the true share, counted on the dense masks of the {masks} volumes, which no row saw "
-        "unless the table says so."
+        f". Dashed: the true share, counted on the dense masks of the {masks} volumes."
         if masks
         else ". There are no dense masks to count the true shares on."
     )
