@@ -45,6 +45,11 @@ def test_only_what_differs_is_said() -> None:
     )
 
 
+def test_an_end_replaces_that_of_the_recipe_without_saying_so() -> None:
+    settings = with_budget(settings_for("fast", "pce"), None, None, 1100)
+    assert train_command(settings, "DATA", "RUN").endswith("--recipe fast --steps 1100")
+
+
 @pytest.mark.parametrize("recipe", ["fast", "paper"])
 @pytest.mark.parametrize("method", METHODS)
 def test_a_recipe_is_found_again(method: str, recipe: str) -> None:

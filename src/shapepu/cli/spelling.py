@@ -14,6 +14,10 @@ MEASURED = ("statistics",)
 """Settings that no option says: they are found out from the data."""
 
 
+ENDS = ("epochs", "minutes", "steps")
+"""As soon as one of them is said, a recipe's own is not in force."""
+
+
 def section_fields(method: str) -> dict[str, str]:
     """What the command line calls its sections of options, and the fields of the settings that they fill."""
     return {
@@ -42,6 +46,8 @@ def _differences(ours: Any, theirs: Any, prefix: str, names: dict[str, str]) -> 
         option = prefix + names.get(each.name, each.name).replace("_", "-")
         value, default = getattr(ours, each.name), getattr(theirs, each.name) if same_kind else None
         if (same_kind and value == default) or each.name in MEASURED:
+            continue
+        if value is None and each.name in ENDS:
             continue
         if is_dataclass(value):
             yield from _differences(value, default, f"{option}.", {})
