@@ -152,15 +152,12 @@ def test_loading_leaves_the_random_state_alone(saved):
     assert torch.equal(torch.rand(3), expected)
 
 
-def test_a_run_folder_or_a_file_of_the_zoo_is_a_model_too(tmp_path, saved, monkeypatch):
+def test_a_run_folder_is_a_model_too(tmp_path, saved):
     run = tmp_path / "run"
     run.mkdir()
     saved.rename(run / "model")
     assert load_bundle(run).path == run / "model"
-    monkeypatch.setattr("shapepu.bundle.ZOO", run)
-    assert load_bundle("model").path == run / "model"
-    assert "Models that come with the package: model" in refusal(Path("modle"))
-    assert "no such model" in refusal(Path("../run/nothing"))
+    assert "no such run, bundle or shipped model; " in refusal(tmp_path / "nothing")
 
 
 def test_a_new_bundle_replaces_an_old_one_and_leaves_nothing_beside_it(tmp_path, saved):
@@ -256,7 +253,7 @@ def test_a_hostile_pickle_in_the_place_of_weights_never_runs(tmp_path, saved):
         ({"preprocessing__patch": None}, "missing"),
         ({"preprocessing__patch": [10**7, 10]}, "at most 8192 pixels"),
         ({"preprocessing__intensity": "ct"}, "statistics are missing"),
-        ({"preprocessing__statistics": [{"low": 1.0}]}, "missing 3 required"),
+        ({"preprocessing__statistics": [{"low": 1.0}]}, "'deviation' is missing"),
         ({"weights_sha256": "0" * 64}, "damaged"),
         ({"weights_sha256": None}, "weights_sha256: expected str"),
     ],

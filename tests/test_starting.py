@@ -201,7 +201,7 @@ def test_the_command_line_refuses_before_anything_is_written(
         (bundle, ("--net.widths", "8", "16"), "its network has other options than the run"),
         (tmp_path / "stranger.pt", (), "pickles, which can run any code"),
         (tmp_path / "empty", (), "no model.json in it"),
-        (Path("acdc-cnie"), (), "no such model"),
+        (Path("acdc-cnie"), (), "no such run, bundle or shipped model"),
     ]:
         assert message in refused(arguments(hearts, run, source, *options), capsys)
         assert not run.exists()
@@ -233,7 +233,7 @@ def test_a_run_that_was_killed_before_its_first_checkpoint_starts_once_more(
     assert metrics(run)[0]["loss"] == rows[0]["loss"]
     shutil.rmtree(run / "checkpoint")
     shutil.rmtree(bundle)
-    assert "heart: no such model" in refused(resume_arguments(hearts, run), capsys)
+    assert "heart: no such run, bundle or shipped model" in refused(resume_arguments(hearts, run), capsys)
 
 
 def test_looking_at_a_start_draws_no_random_numbers(bundle: Path) -> None:

@@ -25,13 +25,11 @@ from shapepu.errors import InputError
 from shapepu.files import atomic_path, write_text
 from shapepu.methods import Method, Task, build_method, find_method
 from shapepu.networks import find_network
+from shapepu.zoo import shipped_models
 
 __all__ = ["Bundle", "BundleSpec", "load_bundle", "save_bundle"]
 
 DESCRIPTION, WEIGHTS = "model.json", "weights.safetensors"
-
-ZOO = Path(__file__).parent / "zoo"
-"""Models that come with the package, each a bundle."""
 
 PICKLES = (".pt", ".pth", ".pkl", ".pickle", ".ckpt", ".bin", ".joblib")
 """Endings of files that may run any code when they are opened."""
@@ -114,13 +112,15 @@ def _locate(path: str | Path) -> Path:
         for candidate in (folder, _previous(folder)):
             if (candidate / DESCRIPTION).is_file():
                 return candidate
-    shipped = sorted(description.parent.name for description in ZOO.glob(f"*/{DESCRIPTION}"))
-    if str(path) in shipped:
-        return ZOO / str(path)
+    shipped = shipped_models()
+    # What lies here wins, even if it is no model: a shipped one of that name would be a surprise.
+    if str(path) in shipped and not given.exists():
+        return shipped[str(path)]
     if given.exists():
-        raise InputError(f"{given}: no {DESCRIPTION} in it; give a run folder or a model bundle.")
-    names = f" Models that come with the package: {', '.join(shipped)}." if shipped else ""
-    raise InputError(f"{given}: no such model; give a run folder or a model bundle.{names}")
+        also = " To have the shipped model of that name, run this in another folder." * (str(path) in shipped)
+        raise InputError(f"{given}: no {DESCRIPTION} in it; give a run folder or a model bundle.{also}")
+    known = f"known: {', '.join(shipped)}" if shipped else "give the folder of a run or of a bundle"
+    raise InputError(f"{given}: no such run, bundle or shipped model; {known}.")
 
 
 def _read_weights(path: Path, fingerprint: str) -> dict[str, Tensor]:

@@ -125,7 +125,7 @@ def test_what_cannot_be_used_is_said_in_one_line(tmp_path, run_folder, images, c
     (tmp_path / "file").write_text("")
     write_nifti(images / "case0_0001.nii.gz", random_image())
     for arguments, message in [
-        ((tmp_path / "nothing", images, out), "no such model"),
+        ((tmp_path / "nothing", images, out), "no such run, bundle or shipped model"),
         ((tmp_path / "empty", images, out), "no model.json in it"),
         ((tmp_path / "model.pt", images, out), "pickles, which can run any code"),
         ((run_folder, tmp_path / "nothing", out), "no such file or folder"),

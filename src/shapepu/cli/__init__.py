@@ -23,6 +23,7 @@ VERBS = {
     "report": "one HTML file about a run, to open offline",
     "scribble": "make scribbles from dense masks",
     "methods": "list the training methods",
+    "models": "list the trained models that come with the package, or show the card of one",
 }
 
 USAGE = """usage: shapepu VERB ... | shapepu VERB --help | shapepu --version
