@@ -90,7 +90,7 @@ def verdict(table: DataOutcome) -> str:
     told = [f"{row.row.label} ({row.spread('dice').mean:.{digits}f})" for row in ranked[:2]]
     sentence = f"{table.data}: best average Dice {told[0]}, next {told[1]}."
     waiting = len(table.rows) - len(ranked)
-    return f"{sentence} {waiting} of {len(table.rows)} rows have no result." if waiting else sentence
+    return f"{sentence} Of {len(table.rows)} rows, {waiting} without a result." if waiting else sentence
 
 
 def _tiles(outcome: Outcome) -> list[tuple[str, str]]:

@@ -472,6 +472,7 @@ def _scores_notes(outcome: Outcome, table: DataOutcome, published: bool) -> list
             "this table."
         )
         notes.append(few_pairs_note(len(table.cases)))
+    notes.append(_untested(outcome.experiment, table))
     notes.append(_uneven(outcome, table))
     notes.append(_empty(table))
     notes.append(DEFINITIONS)
@@ -489,6 +490,19 @@ def _against(experiment: Experiment, table: DataOutcome) -> str:
     if len(meant) == 1:
         return experiment.row(meant.pop()).label
     return "the row it is tested against (see the tests)"
+
+
+def _untested(experiment: Experiment, table: DataOutcome) -> str:
+    """Rows that have no mark only because there is nothing to test them against."""
+    finished = {row.row.name for row in table.finished}
+    labels = [
+        row.row.label
+        for row in table.finished
+        if (against := experiment.tested_against(row.row)) and against.name not in finished
+    ]
+    if not labels:
+        return ""
+    return f"Not tested, for want of a result of the row to test against: {', '.join(labels)}."
 
 
 def _uneven(outcome: Outcome, table: DataOutcome) -> str:

@@ -96,7 +96,7 @@ def ratios_drawing(table: DataOutcome) -> Drawing | None:
         bottom=0.45 / height,
         top=1 - 0.75 / height,
         wspace=0.14,
-        hspace=0.5,
+        hspace=0.62,
     )
     highest = 0.0
     panels = [figure.add_subplot(grid[divmod(place, ACROSS)]) for place in range(len(rows))]
