@@ -48,7 +48,31 @@ def largest_piece_by_flood_fill(inside: np.ndarray) -> set[tuple[int, ...]]:
 def test_a_structure_touching_the_heart_stays_though_a_larger_lone_one_of_its_class_exists():
     labels = volume("11101\n11101\n11102\n00002")
     # Union: the left block has 9 voxels, the right column 4.
-    assert keep_largest_component(labels).tolist() == volume("11100\n11100\n11100\n00000").tolist()
+    expected = volume("11100\n11100\n11100\n00000")
+    assert keep_largest_component(labels, "foreground").tolist() == expected.tolist()
+
+
+def test_a_leak_of_one_structure_does_not_outweigh_the_organ_that_has_all():
+    labels = volume("111110\n111110\n000000\n012300\n001300")
+    organ = volume("000000\n000000\n000000\n012300\n001300")
+    leak = volume("111110\n111110\n000000\n000000\n000000")
+    # Of 12, 1 and 2 voxels the leak has 10/12 of log 13; the organ has 2/12 of it, log 2 and log 3.
+    assert 10 / 12 * np.log(13) < 2 / 12 * np.log(13) + np.log(2) + np.log(3)
+    assert keep_largest_component(labels).tolist() == organ.tolist()
+    assert keep_largest_component(labels, "foreground").tolist() == leak.tolist()
+
+
+def test_a_stray_dot_of_a_rare_structure_does_not_outweigh_the_organ():
+    labels = volume("11110\n11110\n11110\n00000\n00002")
+    expected = volume("11110\n11110\n11110\n00000\n00000")
+    assert keep_largest_component(labels).tolist() == expected.tolist()
+
+
+@given(small_volumes)
+@settings(max_examples=60, deadline=None)
+def test_with_one_structure_the_balanced_piece_is_the_largest(labels):
+    one = (labels > 0).astype(np.uint8)
+    assert keep_largest_component(one).tolist() == keep_largest_component(one, "foreground").tolist()
 
 
 def test_per_class_keeps_one_piece_of_each_structure():
@@ -68,7 +92,7 @@ def test_off_keeps_every_voxel():
     assert keep_largest_component(labels, "off").tolist() == labels.tolist()
 
 
-@pytest.mark.parametrize("rule", ["foreground", "per-class", "off"])
+@pytest.mark.parametrize("rule", ["balanced", "foreground", "per-class", "off"])
 @pytest.mark.parametrize("shape", [(1, 1, 1), (3, 4, 5)])
 def test_a_volume_with_no_structure_stays_empty(rule, shape):
     assert not keep_largest_component(np.zeros(shape, np.uint8), rule).any()
@@ -77,7 +101,7 @@ def test_a_volume_with_no_structure_stays_empty(rule, shape):
 def test_the_input_is_left_as_it_was():
     labels = volume("1101\n0001")
     before = labels.copy()
-    for rule in ("foreground", "per-class"):
+    for rule in ("balanced", "foreground", "per-class"):
         keep_largest_component(labels, rule)
     assert labels.tolist() == before.tolist()
 
@@ -89,7 +113,7 @@ def test_the_union_rule_agrees_with_a_flood_fill(labels):
     expected = np.zeros_like(labels)
     for voxel in piece:
         expected[voxel] = labels[voxel]
-    kept = keep_largest_component(labels)
+    kept = keep_largest_component(labels, "foreground")
     assert kept.dtype == np.uint8
     assert kept.tolist() == expected.tolist()
 

@@ -2,54 +2,62 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-ComponentRule = Literal["foreground", "per-class", "off"]
-"""Of what only the largest piece is kept: of all structures together (the paper), of each, of nothing."""
+ComponentRule = Literal["balanced", "foreground", "per-class", "off"]
+"""Which piece is kept: the one with most of all structures, the largest (the paper), of each one, or all."""
 
 # Neighbours by face, edge or corner: slices are thick, so a structure often moves on by more than a pixel's
 # width from one slice to the next without being another structure.
 _NEIGHBOURS = np.ones((3, 3, 3), dtype=bool)
 
 
-def keep_largest_component(
-    labels: NDArray[np.uint8], rule: ComponentRule = "foreground"
-) -> NDArray[np.uint8]:
-    """Set to background what is not connected to the largest piece; 3-D, ties go to the piece met first.
+def keep_largest_component(labels: NDArray[np.uint8], rule: ComponentRule = "balanced") -> NDArray[np.uint8]:
+    """Set to background what is not connected to one piece; 3-D, ties go to the piece met first.
 
     Args:
         labels: classes 0..K-1, shape (Z, Y, X).
-        rule: ``foreground`` keeps the largest piece of the union of all structures, so that a structure that
-            belongs to it may itself be in pieces; ``per-class`` keeps the largest piece of each structure.
+        rule: ``balanced`` and ``foreground`` keep one piece of the union of all structures, so that a
+            structure that belongs to it may itself be in pieces: ``foreground`` the one with most voxels,
+            ``balanced`` the one with most of the structures: the share it has of each, weighed by the
+            logarithm of that structure's voxels. Where one structure leaks into the air around a body, the
+            leak has most voxels, but the organ has the other structures; a stray dot of a rare structure
+            still weighs less than an organ. ``per-class`` keeps the largest piece of each structure.
     """
     if rule == "off" or not labels.any():
         return labels
-    if rule == "foreground":
-        return np.where(_largest_piece(labels > 0), labels, 0).astype(np.uint8, copy=False)
+    if rule != "per-class":
+        return np.where(_kept_piece(labels, rule), labels, 0).astype(np.uint8, copy=False)
     kept = labels.copy()
     for label in range(1, int(labels.max()) + 1):
         structure = labels == label
         if structure.any():
-            kept[structure & ~_largest_piece(structure)] = 0
+            kept[structure & ~_kept_piece(structure, "foreground")] = 0
     return kept
 
 
-def _largest_piece(inside: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """The largest connected component of a mask that is not empty."""
+def _kept_piece(labels: NDArray[Any], rule: ComponentRule) -> NDArray[np.bool_]:
+    """The connected component of the foreground, which is not empty, that a rule prefers."""
     from scipy import ndimage
 
+    inside = labels > 0
     box = _bounding_box(inside)
     pieces, count = ndimage.label(inside[box], structure=_NEIGHBOURS)
     if count == 1:
         return inside
-    sizes = np.bincount(pieces.ravel())
-    sizes[0] = 0
-    largest = np.zeros_like(inside)
-    largest[box] = pieces == sizes.argmax()
-    return largest
+    classes = int(labels.max()) + 1
+    places = pieces[inside[box]].astype(np.int64) * classes + labels[inside]
+    voxels = np.bincount(places, minlength=(count + 1) * classes).reshape(count + 1, classes)
+    sizes = voxels.sum(axis=1)
+    if rule == "balanced":
+        totals = voxels.sum(axis=0)
+        sizes = voxels @ (np.log1p(totals) / np.maximum(totals, 1))
+    kept = np.zeros_like(inside)
+    kept[box] = pieces == sizes.argmax()
+    return kept
 
 
 def _bounding_box(inside: NDArray[np.bool_]) -> tuple[slice, ...]:

@@ -16,8 +16,9 @@ class PredictOptions:
     """How a volume is predicted.
 
     Args:
-        largest_component: keep only the largest connected piece, in 3-D: of the whole ``foreground`` as the
-            paper does, ``per-class``, or ``off``.
+        largest_component: keep only one connected piece, in 3-D: the ``balanced`` choice is the piece with
+            most of all structures, each counted by its own size; ``foreground`` is the largest one, as in the
+            paper; ``per-class`` keeps the largest of each structure, ``off`` keeps all.
         averaging: mean probabilities over views of each slice: its 4 ``flips``, or all 8 ``rotations`` by
             right angles and their mirror images; takes 4 or 8 times as long.
         probabilities: keep the probability of each class in each voxel; of files, in probabilities/CASE.npz.
@@ -26,7 +27,7 @@ class PredictOptions:
         precision: ``bf16`` computes the network in bfloat16; ``auto`` does so where the hardware gains by it.
     """
 
-    largest_component: ComponentRule = "foreground"
+    largest_component: ComponentRule = "balanced"
     averaging: Averaging = "none"
     probabilities: bool = False
     uncertainty: bool = False
