@@ -309,7 +309,7 @@ def test_the_slice_is_where_all_rows_together_are_wrong_most_and_the_reference_h
 
 
 def test_panels_stand_in_even_rows_inside_the_figure():
-    figure = compared_figure({f"row {place}": slices(heart(place % 3)) for place in range(8)}, LABELS)
+    figure = compared_figure([slices(heart(place % 3)) for place in range(8)], ["row"] * 8, LABELS)
     boxes = [axes.get_position() for axes in figure.axes]
     assert len(boxes) == 9
     assert sorted({round(box.y0, 3) for box in boxes})[0] >= 0

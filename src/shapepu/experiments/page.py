@@ -11,7 +11,6 @@ from markupsafe import Markup
 from shapepu._version import __version__
 from shapepu.evaluation.report.inline_svg import inline_svg
 from shapepu.evaluation.report.page import templates
-from shapepu.evaluation.report.palette import structure_colours
 from shapepu.experiments.figures.cases import ComparedCase
 from shapepu.experiments.figures.drawing import Drawing
 from shapepu.experiments.markup import grouped
@@ -122,7 +121,6 @@ def _section(section: Section) -> dict[str, Any]:
     return {
         "data": section.table.data,
         "tables": section.tables,
-        "structures": structure_colours(section.table.structures),
         "drawings": [_picture(drawing) for drawing in section.drawings],
         "cases": [_case_picture(case) for case in section.cases],
     }

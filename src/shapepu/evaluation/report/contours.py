@@ -4,19 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from numpy.typing import NDArray
+from PIL import Image
 
 from shapepu.data.grid import slice_axis
 from shapepu.data.volumes import read_labels, read_volume
 from shapepu.errors import InputError
+from shapepu.evaluation.report.axes import printable
 from shapepu.evaluation.report.contents import ValidationCase
 from shapepu.evaluation.report.palette import INK, MUTED, PAPER, class_colours, structure_colours
 from shapepu.files import atomic_path
@@ -39,10 +44,17 @@ LARGEST_SIDE = 240
 ACROSS = 5
 """Panels side by side, where there are many."""
 
+LEGEND_INCHES = 0.3
+
 RAGGED = 1000
 """Pixel edges of an outline above which a prediction is filled instead; a heart has a few hundred."""
 
 CONTOUR_WIDTH = 1.3
+
+PICTURE_DPI, PICTURE_COLOURS = 110, 160
+"""Of the picture for a README: as wide as a page of text, in less than 200 kB."""
+
+DASHED = (0, (2.5, 1.5))
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,30 +162,57 @@ def shared_slice(cases: Sequence[CaseSlices], labels: LabelSet) -> int:
     return max(range(len(drawn)), key=lambda index: (drawn[index] > 0, wrong[index], drawn[index]))
 
 
-def compared_figure(cases: Mapping[str, CaseSlices], labels: LabelSet) -> Figure:
-    """The same slice of one case for several predictions, by title; the reference alone comes first.
+def compared_figure(cases: Sequence[CaseSlices], titles: Sequence[str], labels: LabelSet) -> Figure:
+    """The same slice of one case for several predictions; the reference alone comes first.
 
     It is cut around the reference, so that one prediction that strays does not make all others small.
     """
-    index = shared_slice(list(cases.values()), labels)
-    first = next(iter(cases.values()))
+    index, first = shared_slice(cases, labels), cases[0]
     drawn = (first.reference > 0) & (first.reference < labels.count)
     region = region_of_interest(drawn, first.pixel_mm, COMPARED_MARGIN)
-    parts = {title: _cropped(case, [index], *region) for title, case in cases.items()}
-    part = next(iter(parts.values()))
+    parts = [_cropped(case, [index], *region) for case in cases]
+    part = parts[0]
     _, height, width = part.image.shape
     aspect = height * part.pixel_mm[0] / (width * part.pixel_mm[1])
-    titles = [f"Reference\nslice {index + 1} of {len(first.image)}", *parts]
+    titles = [f"Reference\nslice {index + 1} of {len(first.image)}", *titles]
     figure, panels = _panel_grid(titles, aspect)
     low, high = _grey_levels(part.image)
-    for axes, title, shown in zip(panels, titles, [None, *parts.values()], strict=True):
+    for axes, title, shown in zip(panels, titles, [None, *parts], strict=True):
         _draw_image(axes, part.image[0], part.pixel_mm, low, high)
         _draw_contours(axes, part.reference[0], labels, part.pixel_mm, dashed=True)
         if shown is not None:
             _draw_contours(axes, shown.prediction[0], labels, part.pixel_mm, dashed=False)
         text = axes.set_title(title, fontsize=8, color=INK, loc="left", pad=3)
         text.set_parse_math(False)
+    _contour_legend(figure, labels)
     return figure
+
+
+def _contour_legend(figure: Figure, labels: LabelSet) -> None:
+    """The colours of structures and the dashes of the reference, below all panels."""
+    handles: list[Artist] = [
+        Patch(facecolor=colour, label=printable(name))
+        for name, colour in structure_colours(labels.foreground).items()
+    ]
+    handles += [
+        Line2D([], [], color=INK, linewidth=CONTOUR_WIDTH, label="prediction"),
+        Line2D([], [], color=INK, linewidth=CONTOUR_WIDTH, linestyle=DASHED, label="reference"),
+    ]
+    legend = figure.legend(
+        handles=handles,
+        loc="lower left",
+        ncols=len(handles),
+        frameon=False,
+        fontsize=9,
+        labelcolor=INK,
+        handlelength=1.5,
+        handleheight=0.7,
+        columnspacing=1.4,
+        borderpad=0,
+        borderaxespad=0.2,
+    )
+    for text in legend.get_texts():
+        text.set_parse_math(False)
 
 
 def _cropped(case: CaseSlices, shown: list[int], rows: slice, columns: slice) -> CaseSlices:
@@ -263,8 +302,12 @@ def picture_scribble_to_prediction(
         borderpad=0,
         borderaxespad=0.5,
     )
+    drawn = BytesIO()
+    figure.savefig(drawn, format="png", dpi=PICTURE_DPI)
+    # A noisy image in full colour takes three times the bytes, and the picture is kept beside the text.
+    few_colours = Image.open(drawn).convert("RGB").quantize(PICTURE_COLOURS, dither=Image.Dither.NONE)
     with atomic_path(target_png) as temporary:
-        figure.savefig(temporary, format="png", dpi=160, metadata={"Software": None})
+        few_colours.save(temporary, format="PNG", optimize=True)
 
 
 def _panel_row(
@@ -285,14 +328,14 @@ def _panel_row(
 
 
 def _panel_grid(titles: Sequence[str], aspect: float) -> tuple[Figure, list[Axes]]:
-    """Equal panels, a row of them as high as its longest title asks, the rows as even as can be."""
+    """Equal panels above a legend, their rows as even as can be, each as high as its longest title asks."""
     rows = -(-len(titles) // ACROSS)
     across, gap = -(-len(titles) // rows), 0.08
     side = min((10.0 - gap * (across - 1)) / across, 10.0 / 4)
     panel_height = side * min(max(aspect, 0.3), 1.5)
     lines = [1 + max(title.count("\n") for title in titles[row * across :][:across]) for row in range(rows)]
     below = np.cumsum([0.07 + 0.15 * count + panel_height for count in lines])
-    width, height = across * side + (across - 1) * gap, float(below[-1])
+    width, height = across * side + (across - 1) * gap, float(below[-1]) + LEGEND_INCHES
     figure = Figure(figsize=(width, height))
     panels = []
     for place in range(len(titles)):
@@ -344,7 +387,7 @@ def _draw_contours(
                 levels=[0.5],
                 colors=[colours[name]],
                 linewidths=CONTOUR_WIDTH,
-                linestyles=[(0, (2.5, 1.5))] if dashed else ["solid"],
+                linestyles=[DASHED] if dashed else ["solid"],
             )
 
 

@@ -50,7 +50,8 @@ def compared_cases(results: Path, table: DataOutcome) -> list[ComparedCase]:
 
 
 def _compared(results: Path, table: DataOutcome, role: str, name: str) -> ComparedCase:
-    read: dict[str, CaseSlices] = {}
+    read: list[CaseSlices] = []
+    titles: list[str] = []
     lacking: dict[str, list[str]] = {}
     labels: LabelSet | None = None
     for row in table.finished:
@@ -59,9 +60,10 @@ def _compared(results: Path, table: DataOutcome, role: str, name: str) -> Compar
             if record is None:
                 raise InputError("was not scored on this case")
             labels, case = _read(run_folder(results, table.data, row.row.name, record.seed), name)
-            if any(case.reference.shape != other.reference.shape for other in read.values()):
+            if any(case.reference.shape != other.reference.shape for other in read):
                 raise InputError("its volume has another shape")
-            read[_panel_title(row, record, name)] = case
+            read.append(case)
+            titles.append(_panel_title(row, record, name))
         except InputError as error:
             lacking.setdefault(str(error), []).append(row.row.label)
     problems = tuple(f"{', '.join(rows)}: {problem}." for problem, rows in lacking.items())
@@ -70,12 +72,12 @@ def _compared(results: Path, table: DataOutcome, role: str, name: str) -> Compar
         return ComparedCase(role, name, mean, None, problems)
     several = any(len(row.seeds) > 1 for row in table.finished)
     caption = (
-        "Dashed: reference; solid: prediction, filled where it is too ragged for a contour. The slice is the "
-        "one with most wrong pixels in all rows together, among those where the reference has a structure; "
-        "it is cut around the reference, and what a row finds farther away is not seen. Above each picture: "
-        f"the average Dice of the volume{' in the run that is shown' if several else ''}."
+        "A prediction that is too ragged for a contour is filled. The slice is the one with most wrong "
+        "pixels in all rows together, among those where the reference has a structure; it is cut around the "
+        "reference, and what a row finds farther away is not seen. Above each picture: the "
+        f"average Dice of the volume{' in the run that is shown' if several else ''}."
     )
-    figure = compared_figure(read, labels)
+    figure = compared_figure(read, titles, labels)
     drawing = Drawing(f"{table.data}-{role}-case", f"{role.capitalize()} case: {name}", caption, figure)
     return ComparedCase(role, name, mean, drawing, problems)
 
