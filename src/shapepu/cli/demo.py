@@ -17,7 +17,8 @@ class DemoArguments:
     """Make synthetic hearts with scribbles, train ShapePU and PCE on them, and score both on unseen cases."""
 
     output: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("demo")
-    """Folder for data, runs, predictions and report; what is finished in it is used again."""
+    """Folder for data, runs, predictions and report; what is finished in it is used again, and an interrupted
+    run goes on."""
     epochs: int = 30
     """Training epochs of each of the two methods."""
     seed: int = 0

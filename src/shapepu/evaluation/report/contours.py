@@ -51,7 +51,7 @@ RAGGED = 1000
 
 CONTOUR_WIDTH = 1.3
 
-PICTURE_DPI, PICTURE_COLOURS = 110, 160
+PICTURE_DPI, PICTURE_COLOURS = 110, 256
 """Of the picture for a README: as wide as a page of text, in less than 200 kB."""
 
 DASHED = (0, (2.5, 1.5))
@@ -302,10 +302,10 @@ def picture_scribble_to_prediction(
         borderpad=0,
         borderaxespad=0.5,
     )
-    drawn = BytesIO()
-    figure.savefig(drawn, format="png", dpi=PICTURE_DPI)
+    png = BytesIO()
+    figure.savefig(png, format="png", dpi=PICTURE_DPI)
     # A noisy image in full colour takes three times the bytes, and the picture is kept beside the text.
-    few_colours = Image.open(drawn).convert("RGB").quantize(PICTURE_COLOURS, dither=Image.Dither.NONE)
+    few_colours = Image.open(png).convert("RGB").quantize(PICTURE_COLOURS, dither=Image.Dither.NONE)
     with atomic_path(target_png) as temporary:
         few_colours.save(temporary, format="PNG", optimize=True)
 
