@@ -167,11 +167,24 @@ def test_predictions_of_different_origin_are_not_mixed(tmp_path, bundle, change)
     other = replace(bundle, fingerprint="1" * 64) if change == "model" else bundle
     options = replace(RAW, averaging="flips") if change == "options" else RAW
     before = found(out)
-    with pytest.raises(InputError, match="give another folder, or --overwrite"):
+    with pytest.raises(InputError, match="another folder, or --overwrite"):
         predict_files(other, images, out, options=options, quiet=True)
     assert found(out) == before
     predict_files(other, images, out, options=options, overwrite=True, quiet=True)
     assert json.loads((out / RECORD).read_text())["labels"] == LABELS.as_dict()
+
+
+def test_other_images_by_another_model_do_not_join_a_folder_either(tmp_path, bundle):
+    images, more, out = images_in(tmp_path / "in"), images_in(tmp_path / "more", 4), tmp_path / "out"
+    predict_files(bundle, images, out, options=RAW, quiet=True)
+    predict_files(bundle, more / "case3.nii.gz", out, options=RAW, quiet=True)
+    (more / "case3.nii.gz").rename(more / "case4.nii.gz")
+    before = found(out), (out / RECORD).read_bytes()
+    with pytest.raises(InputError, match="another folder, or --overwrite"):
+        predict_files(
+            replace(bundle, fingerprint="1" * 64), more / "case4.nii.gz", out, options=RAW, quiet=True
+        )
+    assert (found(out), (out / RECORD).read_bytes()) == before
 
 
 def test_a_bad_case_does_not_stop_the_others(tmp_path, bundle, capsys):
@@ -200,6 +213,7 @@ def test_a_single_bad_case_is_an_error(tmp_path, bundle):
     (tmp_path / "a.nii.gz").write_bytes(b"no image")
     with pytest.raises(InputError, match=r"a\.nii\.gz"):
         predict_files(bundle, tmp_path / "a.nii.gz", tmp_path / "out", options=RAW, quiet=True)
+    assert not (tmp_path / "out").exists()
 
 
 def test_images_are_never_written_over(tmp_path, bundle):

@@ -7,6 +7,7 @@ a hidden name and is no result.
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -123,14 +124,18 @@ def predict_files(
     options, images, out = options or PredictOptions(), Path(images), Path(out)
     sources = find_sources(images, bundle.spec.channels)
     jobs = [Job.of(source, target, options) for source, target in _targets(sources, images, out).items()]
+    made_here = not jobs[0].labels.parent.exists()
     writable_folder(jobs[0].labels.parent)
     if jobs[0].labels != out:
-        _keep_record(out / RECORD, bundle, options, overwrite or not any(job.finished for job in jobs))
+        replace = overwrite or not (any(job.finished for job in jobs) or _holds_predictions(out))
+        _keep_record(out / RECORD, bundle, options, replace)
     shard = shard or Shard()
     if shard.count > 1:
         say(f"{shard} by {shard.origin}: {len(shard.of(jobs))} of {len(jobs)} cases", quiet=quiet)
     outcome = _run(bundle, shard.of(jobs), options, overwrite=overwrite, quiet=quiet)
     if outcome.failures and len(jobs) == 1:
+        if made_here and {path.name for path in jobs[0].labels.parent.iterdir()} <= {RECORD}:
+            shutil.rmtree(jobs[0].labels.parent)
         raise InputError(outcome.failures[sources[0].name])
     return outcome
 
@@ -224,6 +229,11 @@ def _told(work: Iterator[tuple[Job, Reading]], total: int, *, quiet: bool) -> It
         yield item
 
 
+def _holds_predictions(folder: Path) -> bool:
+    """Whether label files lie beside a record, of these images or of others."""
+    return (folder / RECORD).exists() and any(image_suffix(path) for path in folder.iterdir())
+
+
 def _keep_record(path: Path, bundle: Bundle, options: PredictOptions, replace: bool) -> None:
     """Write which model the folder is by; refuse to mix predictions of two models in one folder."""
     record = {
@@ -239,8 +249,8 @@ def _keep_record(path: Path, bundle: Bundle, options: PredictOptions, replace: b
         write_text(path, json.dumps(record, indent=1) + "\n")
     elif _read_record(path) != record:
         raise InputError(
-            f"{path.parent}: holds label files of these names that are by another model, with other options "
-            "or drawn by hand; give another folder, or --overwrite."
+            f"{path.parent}: holds label files by another model, with other options or drawn by hand; give "
+            "another folder, or --overwrite."
         )
 
 

@@ -115,7 +115,7 @@ def test_one_image_that_cannot_be_used_is_named(tmp_path, run_folder, capsys, br
     if broken == "text":
         path.write_text("no image")
     assert str(path) in refused(capsys, run_folder, path, tmp_path / "out")
-    assert labels_in(tmp_path / "out") == {}
+    assert not (tmp_path / "out").exists()
 
 
 def test_what_cannot_be_used_is_said_in_one_line(tmp_path, run_folder, images, capsys):
@@ -217,6 +217,12 @@ def test_two_processes_share_a_folder_and_one_killed_at_work_is_made_up_for(tmp_
     for name in labels_in(alone):
         ours, theirs = (nib.load(folder / name).get_fdata() for folder in (out, alone))
         assert (ours != theirs).mean() < 1e-3, name
+
+
+def test_the_help_text_is_without_marks_for_documentation_pages(capsys):
+    with pytest.raises(SystemExit):
+        main(["predict", "--help"])
+    assert "`" not in capsys.readouterr().out
 
 
 def test_the_help_text_does_not_wait_for_torch():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from shapepu.cli.arguments import parse
+from shapepu.cli.arguments import parse, remove_markup
 from shapepu.console import say
 from shapepu.predict_options import PredictOptions
 from shapepu.sharding import shard_of_process
@@ -48,6 +48,7 @@ class PredictArguments:
 
 
 def run(argv: list[str]) -> int:
+    remove_markup(PredictOptions)
     arguments = parse(PredictArguments, argv, "predict")
     shard = shard_of_process(arguments.shard)
     # torch takes seconds to import, and a person should not wonder.
