@@ -165,17 +165,17 @@ def apply_intensity(images: Tensor, parameters: AugmentParameters) -> Tensor:
     drawn = parameters.intensity
     if drawn is None:
         return images
-    if drawn.gamma is not None:
-        images = _apply_gamma(images, drawn.gamma)
     mean, deviation = _mean_and_deviation(images)
+    if drawn.gamma is not None:
+        images = _apply_gamma(images, drawn.gamma, mean, deviation)
     contrast, brightness = drawn.contrast[:, None, None, None], drawn.brightness[:, None, None, None]
-    images = images * contrast + (mean * (1 - contrast) + brightness * deviation)
+    images = torch.addcmul(mean * (1 - contrast) + brightness * deviation, images, contrast)
     if drawn.blur_pixels is not None:
         images = _blur(images, drawn.blur_pixels, drawn.blur_radius)
     if drawn.noise is not None:
         generator = torch.Generator(images.device).manual_seed(drawn.noise_seed)
         white = torch.randn(images.shape, generator=generator, device=images.device, dtype=images.dtype)
-        images = images + white.mul_(drawn.noise[:, None, None, None] * deviation)
+        images.addcmul_(white, drawn.noise[:, None, None, None] * deviation)
     return images
 
 
@@ -258,14 +258,15 @@ def _mean_and_deviation(images: Tensor) -> tuple[Tensor, Tensor]:
     return mean, variance.clamp_min(0).sqrt()
 
 
-def _apply_gamma(images: Tensor, gamma: Tensor) -> Tensor:
+def _apply_gamma(images: Tensor, gamma: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
     """Intensities to the power of gamma between the extremes of each image, mean and deviation kept."""
-    mean, deviation = _mean_and_deviation(images)
     low, high = images.amin(dim=(2, 3), keepdim=True), images.amax(dim=(2, 3), keepdim=True)
-    bent = ((images - low) / (high - low).clamp_min(1e-6)).pow_(gamma[:, None, None, None])
+    share = (images - low).div_((high - low).clamp_min(1e-6))
+    # A power by its logarithm takes a third of the time on a CPU; 0 has one of -inf and stays 0.
+    bent = share.log_().mul_(gamma[:, None, None, None]).exp_()
     bent_mean, bent_deviation = _mean_and_deviation(bent)
     gain = deviation / bent_deviation.clamp_min(1e-6)
-    return bent * gain + (mean - bent_mean * gain)
+    return bent.mul_(gain).add_(mean - bent_mean * gain)
 
 
 def _blur(images: Tensor, sigma: Tensor, radius: int) -> Tensor:
