@@ -48,6 +48,9 @@ SIDE, BATCH = 212, 16
 TARGETS = {"data": 0.05, "EM and ranking": 0.03}
 """Largest shares of a step that the recipe allows."""
 
+RANKING = ("within_reach", "rule_out_below", "rule_out")
+"""Functions that say which pixels a class is ruled out for."""
+
 WHOLE = "whole step"
 
 PARTS = (
@@ -228,9 +231,7 @@ def time_steps(trainer: Trainer, steps: int) -> Timer:
         (batches_module, "apply_intensity", "data: intensities"),
         (method, "losses", "losses"),
         (method.network.module, "forward", "network, forward"),
-        (shapepu_module, "within_reach", "ranking"),
-        (shapepu_module, "rule_out_below", "ranking"),
-        (shapepu_module, "rule_out", "ranking"),
+        *((shapepu_module, name, "ranking") for name in RANKING if hasattr(shapepu_module, name)),
         (fabric, "backward", "backward"),
         (fabric, "clip_gradients", "optimiser"),
         *((optimiser, "step", "optimiser") for optimiser in state.optimisers.values()),
