@@ -21,6 +21,7 @@ VERBS = {
     "predict": "segment images with a trained model",
     "evaluate": "score predictions against reference masks",
     "report": "one HTML file about a run, to open offline",
+    "compare": "train many methods on the same data, and tabulate them with tests",
     "scribble": "make scribbles from dense masks",
     "methods": "list the training methods",
     "models": "list the trained models that come with the package, or show the card of one",

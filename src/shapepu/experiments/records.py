@@ -255,8 +255,13 @@ def load_missing(results: str | Path) -> list[MissingRow]:
 
 def load_failed(results: str | Path) -> list[FailedRun]:
     """All runs whose last attempt failed, in the order of data set, row and seed by name."""
-    found = [_read(path, FailedRun) for path in Path(results).glob("failed/*/*/seed*.json")]
+    found = [read_failed(path) for path in Path(results).glob("failed/*/*/seed*.json")]
     return sorted(found, key=lambda failed: (failed.data, failed.row, failed.seed))
+
+
+def read_failed(path: Path) -> FailedRun:
+    """One of them."""
+    return _read(path, FailedRun)
 
 
 def read_record(path: Path) -> RunRecord:
