@@ -35,12 +35,12 @@ class Optimisation:
     """
 
     optimiser: Literal["adamw", "adam"] = "adamw"
-    learning_rate: float = 8e-3
+    learning_rate: float = 3e-3
     schedule: Literal["cosine", "constant"] = "cosine"
     warmup_share: float = 0.02
     weight_decay: float = 1e-2
     clip_norm: float = 10.0
-    average: float = 0.99
+    average: float = 0.999
     batch_size: int = 16
 
     def __post_init__(self) -> None:
