@@ -33,16 +33,18 @@ def within_reach(labels: Tensor, classes: int, *, reach: float) -> Tensor:
         Bool, shape (N, K, H, W).
     """
     count, height, width = labels.shape
-    rows = torch.arange(height, device=labels.device, dtype=torch.float32)[:, None].expand(height, width)
-    columns = torch.arange(width, device=labels.device, dtype=torch.float32).expand(height, width)
+    rows = torch.arange(height, device=labels.device, dtype=torch.float32)
+    columns = torch.arange(width, device=labels.device, dtype=torch.float32)
     allowed = torch.ones((count, classes, height, width), dtype=torch.bool, device=labels.device)
     scribbled = (labels < classes).flatten(1).any(dim=1)
     for label in range(1, classes):
         drawn = labels == label
-        pixels = drawn.sum(dim=(1, 2))
-        centre_row = (rows * drawn).sum(dim=(1, 2)) / pixels.clamp(min=1)
-        centre_column = (columns * drawn).sum(dim=(1, 2)) / pixels.clamp(min=1)
-        squared = (rows - centre_row[:, None, None]) ** 2 + (columns - centre_column[:, None, None]) ** 2
+        # Whatever is separable is computed once a row and once a column, not for every pixel.
+        in_rows, in_columns = drawn.sum(dim=2), drawn.sum(dim=1)
+        pixels = in_rows.sum(dim=1)
+        centre_row = (in_rows * rows).sum(dim=1, keepdim=True) / pixels.clamp(min=1)[:, None]
+        centre_column = (in_columns * columns).sum(dim=1, keepdim=True) / pixels.clamp(min=1)[:, None]
+        squared = ((rows - centre_row) ** 2)[:, :, None] + ((columns - centre_column) ** 2)[:, None, :]
         radius = squared.where(drawn, 0).flatten(1).amax(dim=1).sqrt().clamp(min=SMALLEST_RADIUS_PIXELS)
         near = squared <= ((1 + reach) * radius[:, None, None] + 0.5) ** 2
         present = (pixels > 0)[:, None, None]

@@ -37,6 +37,7 @@ class ShapePUConfig:
         pool: whose posteriors EM sees: those of the ``batch``, or those of the averaged network on the
             training slices before each ``epoch``.
         pool_slices: training slices drawn for an ``epoch`` pool; 0 takes all.
+        pool_every: epochs from one ``epoch`` pool to the next.
         ranking: which unlabelled pixels count as the highest alpha_j share: the highest of the ``batch``, or
             those above that share of the ``epoch`` pool, so that a slice without a heart keeps no positives.
         calibrate: correct an ``epoch`` pool's posteriors first, so that over the scribble pixels they agree
@@ -63,6 +64,7 @@ class ShapePUConfig:
     view: ViewSettings = field(default_factory=ViewSettings)
     pool: Literal["batch", "epoch"] = "batch"
     pool_slices: int = 0
+    pool_every: int = 1
     ranking: Literal["batch", "pool"] = "batch"
     calibrate: bool = False
     guard: float = 0.0
@@ -76,11 +78,17 @@ class ShapePUConfig:
             raise InputError("shapepu: all losses are switched off; leave at least --shapepu.positive on.")
         if self.ranking == "pool" and self.pool == "batch":
             raise InputError("shapepu.ranking: 'pool' needs --shapepu.pool epoch.")
+        if self.pool_every < 1 or self.pool_slices < 0:
+            raise InputError(
+                "shapepu: expected pool_every of 1 or more and pool_slices of 0 or more; got "
+                f"{self.pool_every} and {self.pool_slices}."
+            )
 
 
 FAST = ShapePUConfig(
     pool="epoch",
     pool_slices=48,
+    pool_every=2,
     ranking="pool",
     calibrate=True,
     guard=0.05,
@@ -184,8 +192,9 @@ class ShapePU(Method):
             self.active.fill_(warm)
             return
         # One estimate before the warm-up ends, so that the first to be used can be compared with it.
-        soon = start.epoch + 2 >= config.warmup_epochs and start.progress >= 0.8 * config.warmup_share
-        if warm or soon:
+        before = start.epoch + 1 + config.pool_every >= config.warmup_epochs
+        soon = before and start.progress >= 0.8 * config.warmup_share
+        if (warm or soon) and start.epoch % config.pool_every == 0:
             steady = self._estimate(start)
             self.active.fill_(bool(self.active) or (warm and steady))
 
