@@ -6,7 +6,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-
 from benchmarks.write_results import BLOCK, PAGE, ROOT, page_with_tables, stale_tables
 
 
