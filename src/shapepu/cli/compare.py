@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -74,7 +76,7 @@ def run(argv: list[str]) -> int:
     arguments = parse(CompareArguments, argv, "compare")
     if arguments.as_list:
         return _list_experiments()
-    if not arguments.quiet and not arguments.diff:
+    if not arguments.quiet and not arguments.diff and WORKERS not in os.environ:
         say("shapepu compare: loading")
     from shapepu.experiments.definition import find_experiment
 
@@ -83,13 +85,13 @@ def run(argv: list[str]) -> int:
     if arguments.diff:
         return _print_differences(_plan(arguments), *arguments.diff)
     if not arguments.data:
-        return _render(_results(arguments), arguments.quiet)
+        return _render(_results(arguments))
     from shapepu.experiments.running import open_comparison
 
     experiment = find_experiment(arguments.experiment)
     comparison = open_comparison(
         experiment,
-        dict(_named(text) for text in arguments.data),
+        _datasets(arguments.data),
         _results(arguments),
         runs=arguments.runs,
         recipe=arguments.recipe,
@@ -129,30 +131,58 @@ def _divide(comparison: Comparison, jobs: Sequence[Job], argv: list[str], worker
         SESSION: comparison.session,
     }
     gpus = _visible_gpus()
-    processes = []
-    for number in range(min(workers, len(jobs))):
-        own = {"CUDA_VISIBLE_DEVICES": gpus[number % len(gpus)]} if len(gpus) > 1 else {}
-        command = [sys.executable, "-m", "shapepu", "compare", *argv, "--workers", "1"]
-        processes.append(subprocess.Popen(command, env={**shared, **own}))
-    with _ended_together(processes):
+    processes: list[subprocess.Popen[str]] = []
+    with comparison.progress(jobs), _ended_together(processes):
+        for number in range(min(workers, len(comparison.left(jobs)))):
+            own = {"CUDA_VISIBLE_DEVICES": gpus[number % len(gpus)]} if len(gpus) > 1 else {}
+            command = [sys.executable, "-m", "shapepu", "compare", *argv, "--workers", "1"]
+            # A session of their own: Ctrl-C is this process's to deal with, once and in one line.
+            processes.append(
+                subprocess.Popen(
+                    command, env={**shared, **own}, stderr=subprocess.PIPE, text=True, start_new_session=True
+                )
+            )
+        listeners = [threading.Thread(target=_pass_on, args=(process,)) for process in processes]
+        for listener in listeners:
+            listener.start()
         codes = [process.wait() for process in processes]
+        for listener in listeners:
+            listener.join()
     if any(codes) and comparison.left(jobs):
         raise InputError(f"{sum(map(bool, codes))} of {workers} processes ended with an error; see above.")
     return _conclude(comparison, jobs, comparison.left(jobs))
 
 
+def _pass_on(process: subprocess.Popen[str]) -> None:
+    """What a process says, above the one progress display that all of them share."""
+    assert process.stderr is not None
+    for line in process.stderr:
+        say(line.rstrip("\n"))
+
+
 @contextmanager
-def _ended_together(processes: Sequence[subprocess.Popen[bytes]]) -> Iterator[None]:
-    """Nothing goes on when the command is interrupted."""
+def _ended_together(processes: Sequence[subprocess.Popen[str]]) -> Iterator[None]:
+    """Nothing goes on when the command is interrupted, or told to end as schedulers do."""
+
+    def end(number: int, _: Any) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end) if _may_catch_signals() else None
     try:
         yield
     finally:
+        if _may_catch_signals():
+            signal.signal(signal.SIGTERM, before)
         for process in processes:
             if process.poll() is None:
                 process.terminate()
         for process in processes:
             with suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=30)
+
+
+def _may_catch_signals() -> bool:
+    return threading.current_thread() is threading.main_thread()
 
 
 def _visible_gpus() -> list[str]:
@@ -169,20 +199,20 @@ def _conclude(comparison: Comparison, jobs: Sequence[Job], others: Sequence[Job]
     if others:
         say(f"{len(others)} runs are in the hands of other processes", quiet=comparison.quiet)
     failed = [job for job in jobs if comparison.has_failed(job)]
-    _render(comparison.results, comparison.quiet)
+    _render(comparison.results)
     if failed:
         say(f"{len(failed)} runs failed: {'; '.join(map(str, failed))}; the same command tries them again")
     return 1 if failed else 0
 
 
-def _render(results: Path, quiet: bool) -> int:
+def _render(results: Path) -> int:
     from shapepu.claims import waiting_claim
     from shapepu.experiments.plan import read_plan
     from shapepu.experiments.rendering import render
 
     read_plan(results)  # refuses a folder without results before anything is made in it
     with waiting_claim(results / "claims" / "tables"):
-        print(render(results, quiet=quiet))
+        print(render(results))
     return 0
 
 
@@ -221,6 +251,16 @@ def _list_experiments() -> int:
     return 0
 
 
+def _datasets(given: Sequence[str]) -> dict[str, Path]:
+    """Folders by the names of the data sets; each name once."""
+    named = [_named(text) for text in given]
+    names = [name for name, _ in named]
+    repeated = [name for name in names if names.count(name) > 1]
+    if repeated:
+        raise InputError(f"--data: {repeated[0]!r} is given twice; give each data set a name of its own.")
+    return dict(named)
+
+
 def _named(text: str) -> tuple[str, Path]:
     name, equals, folder = text.partition("=")
     if not (name and equals and folder):
@@ -237,4 +277,4 @@ def _numbers(text: str) -> tuple[int, ...]:
 
 def _chosen_rows(plan: Plan, text: str) -> list[str] | None:
     """Names of rows; an unknown one lists the known ones."""
-    return [plan.experiment.row(name).name for name in text.split(",")] if text else None
+    return [plan.experiment.row(name.strip()).name for name in text.split(",")] if text else None

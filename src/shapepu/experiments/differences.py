@@ -9,6 +9,9 @@ Difference = tuple[str, str, str]
 
 ABSENT = "-"
 
+UNSAID = "None"
+"""A setting that has no value."""
+
 
 def differing_lines(first: Any, second: Any, *, common_only: bool = False) -> list[Difference]:
     """The settings in which two plain mappings differ, in their order.
@@ -39,4 +42,4 @@ def _told(value: Any) -> str:
     """Numbers as people write them: 8.0 and 8 are the same setting."""
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return str(value)
-    return f"{value:g}"
+    return f"{value:.12g}"

@@ -41,7 +41,10 @@ class Plan:
     def __post_init__(self) -> None:
         repeated = sorted({seed for seed in self.seeds if self.seeds.count(seed) > 1})
         if not self.seeds or repeated:
-            raise InputError(f"seeds: different whole numbers expected, got {self.seeds}.")
+            given = ", ".join(map(str, self.seeds)) or "none"
+            raise InputError(f"seeds: different whole numbers expected, got {given}.")
+        for seed in self.seeds:
+            self.settings_of(self.experiment.rows[0].name, seed)  # refuses what cannot be a seed
         if self.settings is None:
             now = {row.name: self.settings_of(row.name, 0).to_plain() for row in self.experiment.rows}
             object.__setattr__(self, "settings", now)

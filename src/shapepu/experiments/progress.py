@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from threading import Event, Thread
 from types import TracebackType
 
@@ -14,86 +14,89 @@ from shapepu.console import say
 
 SECONDS_BETWEEN_LOOKS = 1.0
 
+LEAST_PROGRESS = 0.05
+"""Of a run: less says little about how long the others will take."""
+
 
 class ComparisonProgress:
-    """A bar at a terminal, a line at the start and the end of each run elsewhere.
+    """A bar at a terminal; a line at the start and the end of each run.
 
     Args:
-        total: runs.
-        finished: how many are, by whichever process.
+        shares: how much of each run is done, from 0 to 1, by whichever process.
         minutes: that a run is given, if it is told by minutes.
+        at_once: runs that this command does at a time.
         quiet: say nothing.
     """
 
     def __init__(
-        self, total: int, finished: Callable[[], int], minutes: float | None, *, quiet: bool = False
+        self,
+        shares: Callable[[], Sequence[float]],
+        minutes: float | None = None,
+        *,
+        at_once: int = 1,
+        quiet: bool = False,
     ) -> None:
-        self.total, self.finished, self.quiet = total, finished, quiet
-        self._began, self._before = time.monotonic(), finished()
-        self._run_began: float | None = None
-        self._run_seconds = 60 * minutes if minutes else None
+        self.shares, self.quiet = shares, quiet
+        self._began, self._before = time.monotonic(), sum(shares())
+        self._expected = 60 * minutes / at_once if minutes else None
         self._bar = tqdm(
-            total=total,
+            total=len(shares()),
             initial=self._before,
-            desc="runs",
             disable=quiet or not sys.stderr.isatty(),
-            bar_format="{desc} {n:.1f} of {total}|{bar}|{postfix}",
+            # tqdm's own ETA knows whole runs only. What it puts before a description or behind a bar is not
+            # wanted, so the words are the description.
+            bar_format="{bar:30} {desc}",
             leave=False,
+            file=sys.stderr,
         )
         self._over = Event()
         self._watcher = Thread(target=self._watch, daemon=True)
 
     def __enter__(self) -> ComparisonProgress:
-        self._watcher.start()
+        if not self._bar.disable:
+            self._watcher.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._over.set()
-        self._watcher.join()
+        if self._watcher.is_alive():
+            self._watcher.join()
         self._bar.close()
 
     def begins(self, run: str) -> None:
-        self._run_began = time.monotonic()
         say(f"{run}: begins; {self.outlook()}", quiet=self.quiet)
 
     def ended(self, run: str, outcome: str) -> None:
-        assert self._run_began is not None
-        self._run_seconds, self._run_began = time.monotonic() - self._run_began, None
         say(f"{run}: {outcome}; {self.outlook()}", quiet=self.quiet)
 
     def outlook(self) -> str:
-        """How many runs are finished, and how long the others will take."""
-        left = self.seconds_left()
+        """How many runs are done, and how long the others will take."""
+        shares, left = self.shares(), self.seconds_left()
         when = "" if left is None else f", about {_duration(left)} left"
-        return f"{self.finished()} of {self.total} runs finished{when}"
+        return f"{sum(share >= 1 for share in shares)} of {len(shares)} runs done{when}"
 
     def seconds_left(self) -> float | None:
-        """By how fast runs have been finished by all processes, or else by what one was given or took."""
-        now, finished = time.monotonic(), self.finished()
-        left = self.total - finished - self._share_of_run(now)
-        if finished > self._before:
-            return max(0.0, left * (now - self._began) / (finished - self._before + self._share_of_run(now)))
-        return None if self._run_seconds is None else max(0.0, left * self._run_seconds)
-
-    def _share_of_run(self, now: float) -> float:
-        """How much of this process's run is done, as far as the one before tells."""
-        if self._run_began is None or not self._run_seconds:
-            return 0.0
-        return min(0.95, (now - self._run_began) / self._run_seconds)
+        """By how fast all processes have been until now, or else by what a run is given; None if unknown."""
+        shares = self.shares()
+        left, made = len(shares) - sum(shares), sum(shares) - self._before
+        if left <= 0:
+            return None
+        if made >= LEAST_PROGRESS:
+            return left * (time.monotonic() - self._began) / made
+        return None if self._expected is None else left * self._expected
 
     def _watch(self) -> None:
-        while not self._over.wait(SECONDS_BETWEEN_LOOKS):
-            if self._bar.disable:
-                continue
-            self._bar.n = self.finished() + self._share_of_run(time.monotonic())
-            left = self.seconds_left()
-            self._bar.set_postfix_str("" if left is None else f" {_duration(left)} left")
+        while True:
+            self._bar.n = sum(self.shares())
+            self._bar.set_description_str(self.outlook())
+            if self._over.wait(SECONDS_BETWEEN_LOOKS):
+                return
 
 
 def _duration(seconds: float) -> str:
     minutes = round(seconds / 60)
-    if minutes < 1:
+    if minutes <= 1:
         return "a minute"
     return f"{minutes // 60} h {minutes % 60:02d} min" if minutes >= 60 else f"{minutes} min"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,13 @@ from shapepu.experiments.tables import DataTables, data_tables
 from shapepu.files import write_text
 
 REPORT = Path("report.html")
+
+TABLES, FIGURES = Path("tables"), Path("figures")
+
+FOLDERS = (TABLES, FIGURES)
+
+LISTING = Path("rendered.txt")
+"""Names the files that were made, so that they can be told from other people's."""
 
 
 @dataclass(frozen=True)
@@ -30,13 +38,14 @@ class Rendered:
     files: tuple[Path, ...]
 
     def __str__(self) -> str:
-        return f"report: {self.results / REPORT}\ntables: {self.results / 'tables'}"
+        return f"report: {self.results / REPORT}\ntables: {self.results / TABLES}"
 
 
-def render(results: Path, *, quiet: bool = False) -> Rendered:
+def render(results: Path) -> Rendered:
     """Write tables, figures and the report into ``results``; the same records give the same bytes.
 
     Pictures of cases are the one thing that needs more than the records: the run folders and the images.
+    What an earlier call made and this one does not is removed; other files are left alone.
     """
     outcome = read_outcome(results)
     sections = [_section(outcome, table) for table in outcome.tables]
@@ -46,7 +55,18 @@ def render(results: Path, *, quiet: bool = False) -> Rendered:
     files[REPORT] = page(outcome, sections)
     for path, text in files.items():
         write_text(outcome.results / path, text)
+    _remove_outdated(outcome.results, files)
     return Rendered(outcome.results, tuple(files))
+
+
+def _remove_outdated(results: Path, files: Iterable[Path]) -> None:
+    """A table of a data set that is no longer in the results would look like one of them."""
+    listing, now = results / LISTING, {path.as_posix() for path in files}
+    before = listing.read_text(encoding="utf-8").splitlines() if listing.is_file() else []
+    for name in before:
+        if name not in now and Path(name).parent in FOLDERS:
+            (results / name).unlink(missing_ok=True)
+    write_text(listing, "".join(f"{name}\n" for name in sorted(now)))
 
 
 def _section(outcome: Outcome, table: DataOutcome) -> Section:
@@ -67,10 +87,10 @@ def table_files(outcome: Outcome, table: DataOutcome, tables: DataTables) -> dic
         f"{table.data}-tests.csv": tests_csv(table),
         f"{table.data}-runs.csv": runs_csv(table),
     }
-    return {Path("tables") / name: text for name, text in contents.items()}
+    return {TABLES / name: text for name, text in contents.items()}
 
 
 def figure_files(section: Section) -> dict[Path, str]:
     """The figures of one data set, by their path in the folder."""
     drawn = [*section.drawings, *(case.drawing for case in section.cases if case.drawing)]
-    return {Path("figures") / f"{drawing.name}.svg": svg_file(drawing.figure) for drawing in drawn}
+    return {FIGURES / f"{drawing.name}.svg": svg_file(drawing.figure) for drawing in drawn}

@@ -13,14 +13,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from shutil import rmtree
+from typing import Any
 
 from shapepu import api
 from shapepu.claims import claim, waiting_claim
 from shapepu.data.case import Dataset
 from shapepu.data.readers import read_dataset
 from shapepu.errors import InputError, unknown_name
+from shapepu.evaluation.report.contents import read_metrics
 from shapepu.experiments.definition import Experiment, Row, reject_odd_name
-from shapepu.experiments.differences import flattened
+from shapepu.experiments.differences import UNSAID, differing_lines, flattened
 from shapepu.experiments.gathering import gather
 from shapepu.experiments.plan import FILE, Plan, read_plan
 from shapepu.experiments.progress import ComparisonProgress
@@ -30,6 +32,7 @@ from shapepu.experiments.records import (
     RunRecord,
     RunsElsewhere,
     failed_path,
+    load_failed,
     load_records,
     missing_path,
     read_failed,
@@ -47,6 +50,9 @@ SESSION = "SHAPEPU_COMPARE_SESSION"
 
 PLANNED = ("preprocessing.spacing_mm", "preprocessing.patch", "data.slices_per_epoch")
 """Settings that a run finds out from its data where nobody said them."""
+
+MOST_OF_A_RUN = 0.95
+"""What training can be of it: the scores are still to come."""
 
 
 @dataclass(frozen=True)
@@ -81,6 +87,10 @@ class Comparison:
     workers: int = 1
     quiet: bool = False
     session: str = field(default_factory=lambda: os.environ.get(SESSION) or new_session())
+    _earlier: frozenset[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._earlier = frozenset(run.session for run in load_failed(self.results)) - {self.session}
 
     def jobs(self, rows: Sequence[str] | None = None) -> list[Job]:
         """All runs of rows that can run, one seed of every row before the next seed of any."""
@@ -110,16 +120,36 @@ class Comparison:
         return record_path(self.results, job.data, job.row.name, job.seed).is_file()
 
     def has_failed(self, job: Job) -> bool:
-        """Whether it failed in this very command."""
+        """Whether it failed since this command began, in whichever process; earlier failures are retried."""
         path = failed_path(self.results, job.data, job.row.name, job.seed)
-        return path.is_file() and read_failed(path).session == self.session
+        return path.is_file() and read_failed(path).session not in self._earlier
+
+    def done(self, job: Job) -> float:
+        """How much of it is, from 0 to 1: what a run under way has written tells."""
+        if self.is_finished(job) or self.has_failed(job):
+            return 1.0
+        run = RunFolder(run_folder(self.results, job.data, job.row.name, job.seed))
+        try:
+            metrics = read_metrics(run.metrics)
+        except (OSError, InputError):
+            return 0.0
+        settings = self.plan.settings_of(job.row.name, job.seed)
+        ends = {"epoch": settings.epochs, "minutes": settings.minutes, "step": settings.steps}
+        shares = [(metrics.last(name) or 0) / end for name, end in ends.items() if end]
+        return min(MOST_OF_A_RUN, max(shares))
+
+    def progress(self, jobs: Sequence[Job]) -> ComparisonProgress:
+        """A display of all ``jobs``, whichever process runs them."""
+        return ComparisonProgress(
+            lambda: [self.done(job) for job in jobs],
+            self.plan.minutes,
+            at_once=self.workers,
+            quiet=self.quiet,
+        )
 
     def work(self, jobs: Sequence[Job]) -> list[Job]:
         """Run whatever nobody else is running, until all is finished or failed; what others still run."""
-        progress = ComparisonProgress(
-            len(jobs), lambda: sum(map(self.is_finished, jobs)), self.plan.minutes, quiet=self.quiet
-        )
-        with progress:
+        with self.progress(jobs) as progress:
             # Once more after any run: meanwhile a process may have died that held another.
             while any(self._try(job, progress) for job in self.left(jobs)):
                 pass
@@ -165,14 +195,28 @@ class Comparison:
     def _train(self, job: Job, run: RunFolder) -> None:
         settings = self.plan.settings_of(job.row.name, job.seed)
         if run.checkpoint.exists():
+            self._reject_other_run(run, settings)
             api.resume(run.root, cache=self.cache, quiet=True)
             return
         # What was killed before its first checkpoint has nothing worth keeping.
         rmtree(run.root, ignore_errors=True)
         api.train(self.data[job.data], output=run.root, settings=settings, cache=self.cache, quiet=True)
 
+    def _reject_other_run(self, run: RunFolder, settings: TrainSettings) -> None:
+        """What is in the folder must be the run that is asked for, or a table would hold another's scores."""
+        _, theirs = api.data_and_settings(run)
+        if not same_run(theirs.to_plain(), settings):
+            lines = differing_lines(theirs.to_plain(), settings.to_plain())
+            told = "; ".join(f"{name} is {old}, not {new}" for name, old, new in lines if name not in PLANNED)
+            raise InputError(
+                f"{run.root}: the run there has other settings ({told}); move it away, or choose another "
+                "folder with --runs."
+            )
+
     def reuse(self, jobs: Sequence[Job], others: Sequence[Path]) -> int:
         """Take over records of other results where data, seed and every setting are the same; how many."""
+        for folder in others:
+            read_plan(folder)  # refuses a folder without results
         found = [record for folder in others for record in load_records(folder)]
         taken = 0
         for job in jobs:
@@ -180,7 +224,7 @@ class Comparison:
                 continue
             settings = self.plan.settings_of(job.row.name, job.seed)
             for record in found:
-                if (record.data, record.seed) == (job.data, job.seed) and same_run(record, settings):
+                if (record.data, record.seed) == (job.data, job.seed) and same_run(record.settings, settings):
                     name = self.plan.experiment.name
                     replace(record, experiment=name, row=job.row.name).write(self.results)
                     taken += 1
@@ -199,13 +243,13 @@ def mean_dice(record: RunRecord) -> float:
     return sum(scores) / len(scores)
 
 
-def same_run(record: RunRecord, settings: TrainSettings) -> bool:
-    """Whether a run with ``settings`` would be the run that was recorded."""
-    theirs, ours = flattened(record.settings), flattened(settings.to_plain())
-    return all(
-        ours.get(name) == value or (name.startswith(PLANNED) and ours.get(name) in ("None", None))
-        for name, value in theirs.items()
-    )
+def same_run(recorded: Mapping[str, Any], settings: TrainSettings) -> bool:
+    """Whether a run with ``settings`` would be the one whose settings were ``recorded``."""
+    theirs, ours = flattened(recorded), flattened(settings.to_plain())
+    for name in PLANNED:
+        if ours[name] == UNSAID:
+            theirs[name] = UNSAID
+    return theirs == ours
 
 
 def open_comparison(
