@@ -83,7 +83,9 @@ def test_the_version_is_that_of_the_package(capsys: pytest.CaptureFixture[str]) 
 def test_a_verb_that_is_not_known_lists_those_that_are(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["tarin"]) == 2
     err = capsys.readouterr().err
-    assert err.startswith("shapepu tarin: unknown verb 'tarin'; did you mean 'train'? Known: check, compare, demo, ")
+    assert err.startswith(
+        "shapepu tarin: unknown verb 'tarin'; did you mean 'train'? Known: check, compare, demo, "
+    )
     assert err.count("\n") == 1
 
 

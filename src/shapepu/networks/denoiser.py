@@ -33,7 +33,7 @@ class Denoiser(nn.Module):
         self.up = nn.ModuleList(
             ConvolutionBlock(coarse, fine, convolutions=1, slope=SLOPE) for coarse, fine in upwards
         )
-        self.head = nn.Conv2d(widths[0], 4 * classes, 3, padding=1)
+        self.head = nn.Conv2d(widths[0], classes, 3, padding=1)
         self.stride = 2 ** len(widths)
         start_weights(self, SLOPE)
 
@@ -42,5 +42,7 @@ class Denoiser(nn.Module):
         features = self.down(pad_to_multiple(class_maps, self.stride, minimum=2 * self.stride))
         for block in self.up:
             features = F.interpolate(block(features), scale_factor=2, mode="nearest")
-        logits = F.pixel_shuffle(self.head(features), 2)
+        # At full resolution: a layer that writes the four pixels of a position by weights of their own can
+        # lose a class in one of them for good, and leaves a grid of holes.
+        logits = self.head(F.interpolate(features, scale_factor=2, mode="nearest"))
         return logits[..., : class_maps.shape[-2], : class_maps.shape[-1]]
