@@ -24,11 +24,13 @@ from shapepu.checkpoint import load_checkpoint, save_checkpoint
 from shapepu.data.batches import BatchSource
 from shapepu.data.store import SliceStore
 from shapepu.errors import InputError
+from shapepu.memory import keep_freed_memory
 from shapepu.methods.base import EpochStart, Method
+from shapepu.precision import computes_in_bfloat16
 from shapepu.progress import RunProgress
 from shapepu.runfolder import RunFolder
 from shapepu.schedule import Budget, Stopwatch, learning_rate_factor
-from shapepu.settings import Optimisation, TrainSettings
+from shapepu.settings import Optimisation, TrainSettings, device_of
 from shapepu.validation import validation_dice
 
 
@@ -247,11 +249,12 @@ class Trainer:
 
 def make_fabric(settings: TrainSettings) -> Fabric:
     """Device and precision: losses stay in float32 either way."""
-    precision = {"bf16": "bf16-mixed", "fp32": "32-true"}[settings.precision]
     if settings.device == "cuda" and not torch.cuda.is_available():
         raise InputError("device: 'cuda' was asked for, but there is no usable GPU; take 'cpu' or 'auto'.")
-    # Not Fabric's own "auto": it would take devices that know no float64, which the estimates need.
-    device = "cuda" if settings.device != "cpu" and torch.cuda.is_available() else "cpu"
+    device = device_of(settings)
+    precision = "bf16-mixed" if computes_in_bfloat16(settings.precision, device) else "32-true"
+    if device == "cpu":
+        keep_freed_memory()
     # Fabric announces the precision on every start; config.yaml says it, too.
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
     # Every batch has the same shape, so the fastest convolutions are worth looking for once.

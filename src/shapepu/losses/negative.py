@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from itertools import accumulate
 from typing import Literal
 
 import numpy as np
@@ -92,12 +94,21 @@ def negative_loss(log_probs: Tensor, ruled_out: Tensor, *, form: Form) -> Tensor
     if form != "per-class":
         raise ValueError(f"form must be 'per-class' or 'joint', got {form!r}")
     loss = log_probs.new_zeros(())
-    for label in range(1, log_probs.shape[1]):
-        others = [k for k in range(log_probs.shape[1]) if k != label]
-        # log(1 - q_j) = logsumexp of the other log q_k: exact where q_j rounds to 1, and its gradient with
-        # respect to the logits, q_j at most, stays bounded there.
-        loss = loss - _mean_over(log_probs[:, others].logsumexp(dim=1), ruled_out[:, label])
-    return loss
+    # log(1 - q_j) as the log of the sum of the other q_k: exact where q_j rounds to 1, and its gradient with
+    # respect to the logits, q_j at most, stays bounded there.
+    for label, log_others in enumerate(_log_sums_of_others(log_probs.unbind(dim=1))[1:], 1):
+        loss = loss - _mean_over(log_others, ruled_out[:, label])
+    return loss.clamp(min=0.0)  # a sum of rounded logs may come out a hair above log 1
+
+
+def _log_sums_of_others(log_probs: Sequence[Tensor]) -> list[Tensor]:
+    """For each of several log probabilities the log of the sum of all the others."""
+    # What stands before a class and what stands after it, summed up once for all: a loop over the others of
+    # each class would take time in proportion to the square of the classes.
+    before = list(accumulate(log_probs[:-1], torch.logaddexp))
+    after = list(accumulate(reversed(log_probs[1:]), torch.logaddexp))[::-1]
+    between = [torch.logaddexp(*pair) for pair in zip(before[:-1], after[1:], strict=True)]
+    return [after[0], *between, before[-1]]
 
 
 def _mean_over(values: Tensor, where: Tensor) -> Tensor:
