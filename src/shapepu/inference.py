@@ -24,6 +24,7 @@ from shapepu.data.preprocess import PATCH_STEP, PreparedCase, fit, prepare_case
 from shapepu.data.volumes import Volume
 from shapepu.errors import InputError
 from shapepu.postprocess import keep_largest_component
+from shapepu.precision import computes_in_bfloat16
 from shapepu.predict_options import Averaging, PredictOptions
 
 __all__ = ["PredictOptions", "Prediction", "predict_volume"]
@@ -102,7 +103,7 @@ def _predict_slices(
     padded = fit(case.images[part], _padded_size(case.grid, bundle), case.beyond[:, None, None])
     images = torch.from_numpy(padded).to(device)
     total: Tensor | None = None
-    with torch.autocast(device.type, torch.bfloat16, enabled=_in_bfloat16(options.precision, device)):
+    with torch.autocast(device.type, torch.bfloat16, enabled=computes_in_bfloat16(options.precision, device)):
         for quarters, flipped in views(options.averaging):
             seen = torch.rot90(images.flip(3) if flipped else images, quarters, (2, 3))
             probs = bundle.method.predict(seen.contiguous(memory_format=torch.channels_last)).float()
@@ -123,15 +124,6 @@ def _padded_size(grid: SliceGrid, bundle: Bundle) -> tuple[int, int]:
         for side, trained in zip(grid.size, patch, strict=True)
     )
     return rows, columns
-
-
-def _in_bfloat16(precision: str, device: torch.device) -> bool:
-    """Without instructions for it, bfloat16 is slower than float32 on a CPU."""
-    if precision != "auto":
-        return precision == "bf16"
-    if device.type == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
-    return device.type == "cpu" and torch.cpu._is_avx512_bf16_supported()
 
 
 @dataclass

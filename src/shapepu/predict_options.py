@@ -7,6 +7,7 @@ from typing import Literal
 
 from shapepu.errors import InputError
 from shapepu.postprocess import ComponentRule
+from shapepu.precision import Precision
 
 Averaging = Literal["none", "flips", "rotations"]
 
@@ -32,7 +33,7 @@ class PredictOptions:
     probabilities: bool = False
     uncertainty: bool = False
     batch_size: int = 0
-    precision: Literal["auto", "fp32", "bf16"] = "auto"
+    precision: Precision = "auto"
 
     def __post_init__(self) -> None:
         if self.batch_size < 0:

@@ -8,18 +8,21 @@ from typing import Any
 
 import numpy as np
 
+from shapepu.console import say
 from shapepu.data.cache import FileRecords, cache_folder
 from shapepu.data.case import Case, Dataset
 from shapepu.data.choice import DataChoice
 from shapepu.data.grid import SliceGrid
-from shapepu.data.mask_store import MaskStore, open_mask_store
+from shapepu.data.mask_store import MaskStore, filed_twice, open_mask_store
 from shapepu.data.planning import plan_for
 from shapepu.data.preprocess import Preprocessing
+from shapepu.data.readers.listing import some
 from shapepu.data.store import SliceStore, open_store
 from shapepu.errors import InputError
 from shapepu.methods import Task, find_method
 from shapepu.methods.base import Supervision
-from shapepu.settings import TrainSettings
+from shapepu.precision import computes_in_bfloat16
+from shapepu.settings import TrainSettings, device_of
 
 
 @dataclass(frozen=True)
@@ -56,12 +59,20 @@ def prepare(
     dataset: Dataset, settings: TrainSettings, cache: Path | None = None, *, quiet: bool = False
 ) -> Prepared:
     """Check that ``dataset`` has what the method needs, plan, and open the slice stores."""
+    _reject_missing_average(settings)
     needs = find_method(settings.method).needs
+    if "unpaired masks" in needs:
+        dataset = _with_masks_of_other_patients(dataset, cache, quiet=quiet)
     able = cases_to_learn_from(dataset, needs, settings.data)
     training_cases = settings.data.of(able, settings.seed)
     dataset = _without(dataset, set(able) - set(training_cases))
     plan = plan_for(training_cases, dataset.labels, settings.preprocessing, cache, quiet=quiet)
-    settings = replace(settings, preprocessing=plan, data=_planned_choice(settings.data, able, plan, cache))
+    settings = replace(
+        settings,
+        preprocessing=plan,
+        data=_planned_choice(settings.data, able, plan, cache),
+        precision="bf16" if computes_in_bfloat16(settings.precision, device_of(settings)) else "fp32",
+    )
 
     def store(cases: tuple[Case, ...], *, masks: bool) -> SliceStore:
         return open_store(cases, dataset.labels, plan, cache, want_masks=masks, quiet=quiet)
@@ -84,6 +95,14 @@ def prepare(
         unpaired=unpaired,
         task=make_task(dataset, train, needs, ratios_from=train if own_ratios else validation),
     )
+
+
+def _reject_missing_average(settings: TrainSettings) -> None:
+    if find_method(settings.method).method.needs_average and not settings.optimisation.average:
+        raise InputError(
+            f"optimisation.average: {settings.method} learns from the running average of the weights, and 0, "
+            "as in the recipe paper, keeps none; give a decay, for example --optimisation.average 0.99."
+        )
 
 
 def _planned_choice(
@@ -140,6 +159,22 @@ def _reject_unscribbled_classes(dataset: Dataset, train: SliceStore) -> None:
         )
 
 
+def _with_masks_of_other_patients(dataset: Dataset, cache: Path | None, *, quiet: bool) -> Dataset:
+    """``dataset`` without lenders whose scan is learned from or scored under another name."""
+    lenders = dataset.split("unpaired")
+    repeated = filed_twice(lenders, (case for case in dataset.cases if case.split != "unpaired"), cache)
+    if not repeated:
+        return dataset
+    names = some([case.name for case in repeated])
+    if len(repeated) == len(lenders):
+        raise InputError(
+            f"{dataset.root}: every unpaired mask ({names}) is of a scan that is also a case to train on or "
+            "to score; name masks of other patients."
+        )
+    say(f"note: unpaired masks of scans to train on or to score, left out: {names}", quiet=quiet)
+    return _without(dataset, set(repeated))
+
+
 def _without(dataset: Dataset, cases: set[Case]) -> Dataset:
     return replace(dataset, cases=tuple(case for case in dataset.cases if case not in cases))
 
@@ -169,8 +204,9 @@ def cases_to_learn_from(
             )
     if "unpaired masks" in needs and not dataset.split("unpaired"):
         raise InputError(
-            f"{dataset.root}: the method needs dense masks of other patients and none are declared; name "
-            'them under "unpaired_masks" in a splits file and give it with --splits.'
+            f"{dataset.root}: the method needs dense masks of other patients and none are declared; put them "
+            'into unpaired/masks in a plain folder, or name them under "unpaired_masks" in a splits file and '
+            "give it with --splits."
         )
     return cases
 

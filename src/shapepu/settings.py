@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+import torch
 from torch import nn
 
 from shapepu.configuration import from_plain, to_plain
@@ -16,6 +17,7 @@ from shapepu.errors import InputError, unknown_name
 from shapepu.methods import find_method
 from shapepu.methods.base import NetworkBuilder, Task
 from shapepu.networks import find_network
+from shapepu.precision import Precision
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,8 @@ class TrainSettings:
         minutes: wall-clock length of the run, likewise.
         steps: batches, likewise: what is equal for data sets of any size.
         seed: of every random draw.
-        precision: ``bf16`` computes networks in bfloat16 and losses in float32.
+        precision: ``bf16`` computes networks in bfloat16 and losses in float32; ``auto`` does so where the
+            hardware gains by it, and the run writes down what that was.
         device: ``auto`` takes a GPU when there is one.
         validation_share: validation may take up to this share of the time; the last epoch is always scored.
     """
@@ -97,7 +100,7 @@ class TrainSettings:
     minutes: float | None = None
     steps: int | None = None
     seed: int = 0
-    precision: Literal["bf16", "fp32"] = "bf16"
+    precision: Precision = "auto"
     device: Literal["auto", "cpu", "cuda"] = "auto"
     validation_share: float = 0.05
 
@@ -182,6 +185,12 @@ def settings_for(recipe: str, method: str) -> TrainSettings:
         raise unknown_name("recipe", recipe, tuple(RECIPES))
     find_method(method)
     return RECIPES[recipe](method)
+
+
+def device_of(settings: TrainSettings) -> str:
+    """Where a run computes."""
+    # Not Fabric's own "auto": it would take devices that know no float64, which the estimates need.
+    return "cuda" if settings.device != "cpu" and torch.cuda.is_available() else "cpu"
 
 
 def with_budget(

@@ -12,6 +12,7 @@ import tyro
 from shapepu.cli.arguments import parse, parse_known, remove_markup
 from shapepu.cli.spelling import section_fields
 from shapepu.console import say
+from shapepu.precision import Precision
 
 
 def _unset(metavar: str, default: str, **more: Any) -> Any:
@@ -137,7 +138,8 @@ _SINGLE_SETTINGS: dict[str, Any] = {
     "network": Annotated[str, tyro.conf.arg(help="Network; its options follow under net.")],
     "seed": Annotated[int, tyro.conf.arg(help="Of every random draw.")],
     "precision": Annotated[
-        Literal["bf16", "fp32"], tyro.conf.arg(help="Of the networks; losses are fp32 either way.")
+        Precision,
+        tyro.conf.arg(help="Of the networks; losses are fp32 either way. auto takes bf16 where it is fast."),
     ],
     "device": Annotated[
         Literal["auto", "cpu", "cuda"], tyro.conf.arg(help="auto takes a GPU when there is one.")
