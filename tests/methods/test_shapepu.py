@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -14,8 +17,10 @@ from shapepu.methods import Batch
 from shapepu.methods.base import EpochStart
 from shapepu.methods.shapepu import ShapePU, ShapePUConfig
 from shapepu.mixture import MixtureState, fit
+from shapepu.reach import within_reach
 from toys import TOY_OPTIONS, toy_batches, toy_method, toy_settings, toy_store, toy_trainer
 
+STEADY = replace(TOY_OPTIONS["shapepu"], warmup_epochs=0, warmup_share=0.0, cutout=False, consistency=False)
 PAPER = replace(ShapePUConfig(), view=TOY_OPTIONS["shapepu"].view, warmup_epochs=0)
 
 
@@ -37,6 +42,34 @@ def an_epoch_start(method: ShapePU, epoch: int = 0, progress: float = 0.0) -> Ep
 
     batches = toy_batches(toy_settings("shapepu"), toy_store())
     return EpochStart(epoch, progress, batches, teacher, torch.Generator().manual_seed(0))
+
+
+def sure_of_everything(epoch: int, scribbled: tuple[int, ...] = (0, 1, 2)) -> EpochStart:
+    """Late in a run of a network that knows the truth; of the scribbles, those of some classes are there."""
+    store = toy_store()
+    assert store.masks is not None
+    batches = toy_batches(toy_settings("shapepu"), store)
+    truth = {
+        tuple(image.ravel()[:9].tolist()): mask for image, mask in zip(store.images, store.masks, strict=True)
+    }
+
+    def teacher(images: torch.Tensor) -> torch.Tensor:
+        masks = np.stack([truth[tuple(image.ravel()[:9].tolist())] for image in images.half().numpy()])
+        labels = torch.from_numpy(masks).long().clamp(max=2)
+        return torch.nn.functional.one_hot(labels, 3).movedim(-1, 1).float() * 0.97 + 0.01
+
+    class Some:
+        def __len__(self) -> int:
+            return len(batches)
+
+        def plain_batches(self, size: int, **drawn: Any) -> Iterator[Batch]:
+            for batch in batches.plain_batches(size, **drawn):
+                hidden = batch.labelled & ~torch.isin(
+                    batch.labels, torch.tensor(scribbled, dtype=torch.uint8)
+                )
+                yield replace(batch, labels=batch.labels.masked_fill(hidden, batch.classes))
+
+    return EpochStart(epoch, 0.9, Some(), teacher, torch.Generator().manual_seed(0))
 
 
 @pytest.mark.parametrize(
@@ -111,6 +144,54 @@ def test_the_negative_loss_waits_for_a_steady_estimate() -> None:
     assert not method.active
 
 
+def test_the_negative_loss_begins_once_the_estimate_is_steady() -> None:
+    method = a_method(replace(STEADY, readiness=0.25))
+    for epoch, active in ((0, False), (1, True)):  # the first estimate has none to be compared with
+        method.before_epoch(sure_of_everything(epoch))
+        assert bool(method.active) == active, epoch
+
+
+def test_slices_that_nobody_scribbled_leave_the_last_estimate_as_it_was() -> None:
+    method = a_method(replace(STEADY, readiness=0.0))
+    method.before_epoch(sure_of_everything(0))
+    before = method.ratios.clone(), method.log_thresholds.clone()
+    method.before_epoch(sure_of_everything(1, scribbled=()))
+    torch.testing.assert_close((method.ratios, method.log_thresholds), before)
+
+
+def test_a_class_that_no_drawn_slice_shows_is_not_ruled_out_anywhere() -> None:
+    method = a_method(replace(STEADY, readiness=0.0, guard=0.0))
+    method.before_epoch(sure_of_everything(0, scribbled=(0, 1)))
+    assert method.log_thresholds[2] == -torch.inf
+    assert method.log_thresholds[1] > -torch.inf
+
+
+def test_beyond_reach_of_its_scribbles_a_class_is_ruled_out_before_there_is_any_estimate() -> None:
+    method = a_method(replace(STEADY, reach=0.5, warmup_epochs=9)).eval()
+    batch = a_batch()
+    log_probs = method.log_probs(batch.images)
+    beyond = ~within_reach(batch.labels, batch.classes, reach=0.5) & batch.unlabelled[:, None]
+    assert beyond[:, 1:].any()
+    expected = negative_loss(log_probs, beyond, form="per-class")
+    torch.testing.assert_close(method.losses(batch)["negative"], expected)
+
+
+def test_em_pools_only_pixels_within_reach_of_a_structure() -> None:
+    pooled = []
+    for reach in (-1.0, 0.5):
+        method = a_method(replace(STEADY, reach=reach))
+        pool, _, _ = method._look_around(sure_of_everything(0))
+        near = [
+            batch.unlabelled & within_reach(batch.labels, batch.classes, reach=reach)[:, 1:].any(dim=1)
+            if reach >= 0
+            else batch.unlabelled
+            for batch in sure_of_everything(0).data.plain_batches(16)
+        ]
+        assert pool.total == sum(int(pixels.sum()) for pixels in near)
+        pooled.append(pool.total)
+    assert pooled[1] < pooled[0]
+
+
 @pytest.mark.slow
 def test_pooled_and_calibrated_ratios_come_close_to_the_truth(tmp_path: Path) -> None:
     """Scribbles of the toy are a random sample of the pixels: EM's assumption holds, truth is in reach."""
@@ -140,9 +221,27 @@ def test_the_guard_keeps_what_looks_like_most_scribbles_whatever_the_estimate(
         assert float(above) == pytest.approx(kept, abs=0.02)
 
 
+def test_slack_rules_a_structure_out_beyond_that_many_times_its_estimated_share() -> None:
+    method = a_method(replace(STEADY, slack=3.0, guard=0.0))
+    start = sure_of_everything(0)
+    pool, _, _ = method._look_around(start)
+    method.before_epoch(start)
+    torch.testing.assert_close(method.log_thresholds, pool.thresholds((3 * method.ratios).clamp(max=1)))
+    ranked_in_batch = a_method(replace(PAPER, slack=3.0, cutout=False, consistency=False))
+    ranked_in_batch.before_epoch(an_epoch_start(ranked_in_batch))
+    ranked_in_batch.eval()
+    batch = a_batch()
+    loss, log_probs = ranked_in_batch.losses(batch)["negative"], ranked_in_batch.log_probs(batch.images)
+    shares = (3 * ranked_in_batch.ratios).clamp(max=1)
+    expected = negative_loss(log_probs, rule_out(log_probs, batch.unlabelled, shares), form="per-class")
+    torch.testing.assert_close(loss, expected)
+
+
 def test_settings_that_contradict_each_other_are_refused() -> None:
     with pytest.raises(InputError, match="all losses are switched off"):
         ShapePUConfig(positive=False, negative=False, consistency=False)
+    with pytest.raises(InputError, match=r"shapepu\.slack: expected 1.*got 0\.5"):
+        ShapePUConfig(slack=0.5)
     with pytest.raises(InputError, match=r"ranking: 'pool' needs --shapepu\.pool epoch"):
         ShapePUConfig(ranking="pool")
 

@@ -44,6 +44,8 @@ class ShapePUConfig:
             with the scribbles; EM runs away from posteriors that do not.
         guard: never rule a class out where it is as probable as on all but this share of its own scribble
             pixels, whatever the estimate; needs ``ranking`` by the pool. 0 trusts the estimate.
+        slack: rule a structure out beyond this many times its estimated share. Which pixels lie just outside
+            the share is what an estimate knows least, and leaks are far larger; 1 is the paper's.
         reach: rule a class out, estimate or not, further from its scribbles than this share of their radius,
             and in slices that are scribbled without it (see :mod:`shapepu.reach`); EM then pools pixels
             within reach of a structure alone. A negative value leaves it out.
@@ -68,6 +70,7 @@ class ShapePUConfig:
     ranking: Literal["batch", "pool"] = "batch"
     calibrate: bool = False
     guard: float = 0.0
+    slack: float = 1.0
     reach: float = -1.0
     warmup_epochs: int = 100
     warmup_share: float = 0.0
@@ -78,6 +81,10 @@ class ShapePUConfig:
             raise InputError("shapepu: all losses are switched off; leave at least --shapepu.positive on.")
         if self.ranking == "pool" and self.pool == "batch":
             raise InputError("shapepu.ranking: 'pool' needs --shapepu.pool epoch.")
+        if self.slack < 1:
+            raise InputError(
+                f"shapepu.slack: expected 1, the estimated share itself, or more; got {self.slack}."
+            )
         if self.pool_every < 1 or self.pool_slices < 0:
             raise InputError(
                 "shapepu: expected pool_every of 1 or more and pool_slices of 0 or more; got "
@@ -95,7 +102,7 @@ FAST = ShapePUConfig(
     reach=1.0,
     negative_weight=1.0,
     view=ViewSettings(rotation="right"),
-    warmup_epochs=5,
+    warmup_epochs=0,
     warmup_share=0.3,
     readiness=0.25,
 )
@@ -170,11 +177,16 @@ class ShapePU(Method):
             if self.active and config.ranking == "pool":
                 ruled_out = rule_out_below(log_probs, batch.unlabelled, self.log_thresholds)
             elif self.active:
-                ruled_out = rule_out(log_probs, batch.unlabelled, self.ratios)
+                ruled_out = rule_out(log_probs, batch.unlabelled, self._kept_shares)
             if config.reach >= 0:
                 beyond = ~within_reach(batch.labels, batch.classes, reach=config.reach)
                 ruled_out |= beyond & batch.unlabelled[:, None]
         return negative_loss(log_probs, ruled_out, form=config.negative_form)
+
+    @property
+    def _kept_shares(self) -> Tensor:
+        """The share of the pixels in which each class is not ruled out."""
+        return (self.config.slack * self.ratios).clamp(max=1.0)
 
     def _pooled(self, batch: Batch) -> Tensor:
         """The unlabelled pixels whose posteriors EM sees."""
@@ -202,16 +214,19 @@ class ShapePU(Method):
         """EM over the averaged network's posteriors; whether the estimate can be trusted."""
         config: ShapePUConfig = self.config
         pool, scribbled, labels = self._look_around(start)
+        shares = torch.bincount(labels, minlength=self.task.classes)
+        if not len(labels):
+            return False  # nobody scribbled the slices that were drawn: the last estimate is the better one
         posteriors = pool.log_probs
         if config.calibrate:
             every = max(1, len(labels) // CALIBRATION_PIXELS)
             posteriors = fit_calibration(scribbled[::every], labels[::every]).apply(posteriors)
-        shares = torch.bincount(labels, minlength=self.task.classes)
         state = fit(posteriors, shares, weights=pool.weights, tolerance=1e-6, max_iterations=500)
         recall = _share_by_class(scribbled.argmax(dim=1) == labels, labels, self.task.classes)
         trusted = self._is_steady(state.ratios) and bool((recall[shares > 0] >= RECALL_FOR_READINESS).all())
         self.ratios.copy_(state.ratios)
-        self.log_thresholds.copy_(pool.thresholds(state.ratios))
+        self.log_thresholds.copy_(pool.thresholds(self._kept_shares))
+        self.log_thresholds[shares == 0] = -torch.inf  # a class that no drawn slice shows may be in others
         if config.guard:
             lowest = _lowest_of_scribbles(scribbled, labels, config.guard)
             self.log_thresholds.copy_(torch.minimum(self.log_thresholds, lowest))
