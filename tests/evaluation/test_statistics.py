@@ -73,6 +73,14 @@ def test_wilcoxon_of_five_equal_signs_is_two_of_thirty_two():
     assert (test.pairs, test.zeros, test.left_out) == (5, 0, 0)
 
 
+def test_the_direction_of_a_test_is_that_of_its_ranks_and_not_of_the_mean():
+    # Ranks 1, 2, 3 for and 4 against: (1 + 2 + 3 - 4) / 10.
+    test = wilcoxon([0.61, 0.62, 0.63, 0.0], [0.6, 0.6, 0.6, 0.9])
+    assert test.rank_biserial == pytest.approx(0.2)
+    assert (test.higher, test.pairs, test.zeros) == (3, 4, 0)
+    assert wilcoxon([1.0, 2.0], [1.0, 2.0]).rank_biserial == 0
+
+
 def test_wilcoxon_of_a_published_example():
     # Darwin's fifteen pairs of maize plants (Fisher, The Design of Experiments): ranks of the negative
     # differences add up to 24, two-sided exact p = 0.0413.

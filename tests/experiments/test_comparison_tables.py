@@ -67,13 +67,31 @@ def test_six_volumes_give_a_dagger_that_does_not_hold_after_correction(tmp_path)
     outcome, table = tables_of(tmp_path, pce=BASE[:6], wpce=BETTER[:6])
     assert [cell.marks for cell in column(scores_table(outcome, table), 0)] == ["", "†"]
     line = tables.tests_table(outcome, table).lines[0]
-    assert [cell.text for cell in line.cells[3:5]] == ["0.0312", "0.1250"]
+    assert [cell.text for cell in line.cells[3:6]] == ["6 of 6", "0.0312", "0.1250"]
 
 
 def test_a_significant_loss_is_marked_as_one(tmp_path):
     found = scores_table(*tables_of(tmp_path, pce=BETTER, wpce=BASE))
     assert [cell.marks for cell in column(found, 0)] == ["", "↓*"]
     assert [cell.marks for cell in column(found, 3)] == ["", "↓*"]
+
+
+def test_marks_go_by_the_ranks_and_a_note_names_means_that_say_the_opposite(tmp_path):
+    """One volume is lost altogether and 14 are better: that is what the test found, not the mean."""
+    lost = [0.0, *(value + 0.001 * place for place, value in enumerate(BASE[1:] + BASE[1:], start=1))]
+    found = scores_table(*tables_of(tmp_path, pce=[0.9, *BASE[1:], *BASE[1:]], wpce=lost))
+    assert [cell.text.split()[0] for cell in column(found, 0)] == ["0.559", "0.506"]
+    assert column(found, 0)[1].marks.startswith("†")
+    [note] = [note for note in found.notes if "against the direction of the means" in note]
+    assert "WPCE: Dice LV (better in 14 of 15)" in note
+
+
+def test_full_supervision_has_all_pixels_labelled(tmp_path):
+    rows = experiment(Row("pce"), Row("full"))
+    scored = cases({"lv": [0.5, 0.6]})
+    records = [record("pce", scored), record("full", scored, method="full", supervision=("masks",))]
+    outcome = read_outcome(write(tmp_path, rows, records))
+    assert [cell.text for cell in column(fairness_table(outcome, outcome.tables[0]), 3)] == ["1.23", "all"]
 
 
 def test_five_volumes_cannot_be_significant_and_the_table_says_so(tmp_path):

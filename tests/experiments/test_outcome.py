@@ -22,10 +22,10 @@ def table(results, *records, rows=TWO, **plan):
 
 
 def test_seeds_are_averaged_volume_by_volume_before_anything_is_tested(tmp_path):
-    weak = record("pce", cases({"lv": [0.5, 0.5, 0.5, 0.5, 0.5, 0.5]}))
+    weak = [record("pce", cases({"lv": [0.5, 0.5, 0.5, 0.5, 0.5, 0.5]}), seed=seed) for seed in (0, 1)]
     one = record("shapepu", cases({"lv": [0.9, 0.3, 0.8, 0.7, 0.6, 0.7]}), seed=0)
     other = record("shapepu", cases({"lv": [0.5, 0.8, 0.4, 0.5, 0.6, 0.9]}), seed=1)
-    found = table(tmp_path, weak, one, other)
+    found = table(tmp_path, *weak, one, other)
     averaged = found.rows[1].values("dice", "lv")
     np.testing.assert_allclose(averaged, [0.7, 0.55, 0.6, 0.6, 0.6, 0.8])
     test = found.test(found.rows[1], ("dice", "lv"))
@@ -33,6 +33,17 @@ def test_seeds_are_averaged_volume_by_volume_before_anything_is_tested(tmp_path)
     assert test.score.test.pairs == 6
     assert test.score.test.p_value == pytest.approx(2 / 2**6)
     assert test.score.difference == pytest.approx(3.85 / 6 - 0.5)
+
+
+def test_rows_are_tested_on_the_seeds_that_both_have(tmp_path):
+    """Two more seeds of one row, however lucky, say nothing of the other."""
+    low, high = cases({"lv": [0.5, 0.6]}), cases({"lv": [0.9, 0.95]})
+    lucky = [record("shapepu", high, seed=seed) for seed in (1, 2)]
+    found = table(tmp_path, record("pce", low), record("shapepu", low), *lucky)
+    assert found.rows[1].spread("dice").mean == pytest.approx((0.55 + 2 * 0.925) / 3)
+    assert found.test(found.rows[1], ("dice", "lv")).score.difference == 0
+    apart = table(tmp_path / "apart", record("pce", low), *lucky)
+    assert np.isnan(apart.test(apart.rows[1], ("dice", "lv")).score.test.p_value)
 
 
 def test_holm_is_over_all_questions_of_all_rows_of_the_table(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 
@@ -61,8 +62,18 @@ def test_steps_that_are_many_are_still_told_apart(tmp_path: Path) -> None:
 
 def test_other_settings_of_a_row_are_refused_by_name(tmp_path: Path) -> None:
     changed = small_experiment(small_row("pce"), small_row("entropy", precision="fp32"))
-    with pytest.raises(InputError, match=r"row 'entropy' was run with other settings \(precision was bf16"):
+    with pytest.raises(InputError, match=r"row 'entropy' was run with other settings \(precision was auto"):
         Plan(changed, steps=4).extending(SMALL_PLAN, tmp_path)
+
+
+def test_results_from_before_a_setting_existed_are_read_as_what_was_done_then(tmp_path: Path) -> None:
+    """ShapePU looked at its pool before every epoch until there was a choice; the recipe chose another."""
+    plan = Plan(small_experiment(small_row("shapepu")), steps=4)
+    stored = deepcopy(plan.settings)
+    assert stored is not None
+    del stored["shapepu"]["method_options"]["pool_every"]
+    with pytest.raises(InputError, match=r"method_options\.pool_every was 1 and is 2"):
+        plan.extending(replace(plan, settings=stored), tmp_path)
 
 
 def test_another_experiment_is_refused(tmp_path: Path) -> None:

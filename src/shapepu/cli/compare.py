@@ -234,7 +234,8 @@ def _plan(arguments: CompareArguments) -> Plan:
 def _print_differences(plan: Plan, first: str, second: str) -> int:
     from shapepu.experiments.differences import differing_lines
 
-    found = differing_lines(*(plan.settings_of(row, 0).to_plain() for row in (first, second)))
+    settings = plan.settings or {}
+    found = differing_lines(*(settings[plan.experiment.row(row).name] for row in (first, second)))
     rows = [("setting", first, second), *found]
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     for row in rows:

@@ -30,12 +30,18 @@ class PairedTest:
 
     Args:
         p_value: nan when there is no pair.
+        rank_biserial: the matched-pairs rank-biserial correlation, from -1 to 1: how far the ranks of pairs
+            in which the first is higher outweigh the others. Its sign is the direction that was tested; the
+            mean difference may have the other one, where few pairs differ by much.
+        higher: pairs in which the first is higher.
         pairs: pairs with both values, zero differences included.
         zeros: pairs without a difference; they do not enter the ranks.
         left_out: pairs with a missing value.
     """
 
     p_value: float
+    rank_biserial: float
+    higher: int
     pairs: int
     zeros: int
     left_out: int
@@ -90,15 +96,19 @@ def wilcoxon(first: ArrayLike, second: ArrayLike) -> PairedTest:
     differences = np.asarray(first, dtype=np.float64) - np.asarray(second, dtype=np.float64)
     present = differences[~np.isnan(differences)]
     unequal = present[np.abs(present) > _SAME]
+    # Distances are sums over a voxel grid, so many differences are equal up to round-off: make them ties.
+    steps = np.round(unequal / _SAME)
     if present.size == 0:
         p_value = math.nan
     elif unequal.size == 0:
         p_value = 1.0
     else:
-        # Distances are sums over a voxel grid, so many differences are equal up to round-off: make them ties.
-        p_value = float(stats.wilcoxon(np.round(unequal / _SAME), alternative="two-sided").pvalue)
+        p_value = float(stats.wilcoxon(steps, alternative="two-sided").pvalue)
+    ranks = stats.rankdata(np.abs(steps))
     return PairedTest(
         p_value=p_value,
+        rank_biserial=float((np.sign(steps) * ranks).sum() / ranks.sum()) if steps.size else 0.0,
+        higher=int((steps > 0).sum()),
         pairs=present.size,
         zeros=present.size - unequal.size,
         left_out=differences.size - present.size,

@@ -46,9 +46,10 @@ def gather(
     """
     prepared = prepare(*api.data_and_settings(run), cache, quiet=True)
     settings, metrics = prepared.settings, read_metrics(run.metrics)
+    needs = find_method(settings.method).needs
     ratios = _ratios(metrics)
     true_ratios, counted_on = None, None
-    if ratios or "true ratios" in find_method(settings.method).needs:
+    if ratios or "true ratios" in needs:
         true_ratios, counted_on = _true_ratios(prepared, cache)
     described = read_scribbled_cases(run.data)
     pixels = sum(case.pixels for case in described)
@@ -58,7 +59,7 @@ def gather(
         row=row,
         seed=settings.seed,
         method=settings.method,
-        supervision=tuple(sorted(find_method(settings.method).needs)),
+        supervision=tuple(sorted(needs)),
         recipe=settings.recipe,
         minutes=_last(metrics, "minutes"),
         epochs=int(_last(metrics, "epoch")),
@@ -67,7 +68,7 @@ def gather(
         parameters=_parameters(prepared),
         training_cases=len(described),
         training_slices=sum(case.slices for case in described),
-        labelled_share=sum(case.total for case in described) / pixels,
+        labelled_share=1.0 if "masks" in needs else sum(case.total for case in described) / pixels,
         hardware=this_hardware(settings.device, workers),
         versions={name: said for name, said in versions().items() if name != "machine"},
         settings=settings.to_plain(),

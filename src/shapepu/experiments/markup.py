@@ -206,6 +206,8 @@ def tests_csv(table: DataOutcome) -> str:
                 "difference": score.difference,
                 "low": score.interval.low,
                 "high": score.interval.high,
+                "better_in": test.better_in,
+                "worse_in": test.worse_in,
                 "p": score.test.p_value,
                 "p_holm": score.p_holm,
                 "p_over_patients": test.patients.p_value,

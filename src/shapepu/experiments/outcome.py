@@ -6,7 +6,7 @@ Tables and figures arrange what is here and compute nothing.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -52,8 +52,8 @@ class RowTest:
 
     Args:
         against: the name of that row.
-        score: the paired comparison over volumes, after averaging seeds; ``p_holm`` is adjusted for all tests
-            of the table.
+        score: the paired comparison over volumes, after averaging the seeds that both rows have; ``p_holm``
+            is adjusted for all tests of the table.
         patients: the same test over patients, each the mean of its volumes.
     """
 
@@ -69,8 +69,27 @@ class RowTest:
 
     @property
     def better(self) -> bool:
-        """Whether the row has the better mean."""
+        """Whether the row is better by what was tested: the ranks of the differences, not their mean."""
+        return self._favours(self.score.test.rank_biserial)
+
+    @property
+    def mean_disagrees(self) -> bool:
+        """Whether the row with the better ranks has the worse mean: a few volumes differ by much."""
         difference = self.score.difference
+        return difference != 0 and self._favours(difference) != self.better
+
+    @property
+    def better_in(self) -> int:
+        """Volumes in which the row is better."""
+        test = self.score.test
+        return test.higher if self.score.metric == "dice" else test.pairs - test.zeros - test.higher
+
+    @property
+    def worse_in(self) -> int:
+        test = self.score.test
+        return test.pairs - test.zeros - self.better_in
+
+    def _favours(self, difference: float) -> bool:
         return difference > 0 if self.score.metric == "dice" else difference < 0
 
 
@@ -105,11 +124,14 @@ class RowOutcome:
         values = [found.get(case) for case in self.cases]
         return np.array([math.nan if value is None else value for value in values], dtype=np.float64)
 
-    def values(self, metric: str, structure: str | None = None) -> NDArray[np.float64]:
-        """One value a volume, averaged over seeds."""
-        if not self.records:
+    def values(
+        self, metric: str, structure: str | None = None, seeds: Collection[int] | None = None
+    ) -> NDArray[np.float64]:
+        """One value a volume, averaged over seeds, or over some of them."""
+        records = [record for record in self.records if seeds is None or record.seed in seeds]
+        if not records:
             return np.full(len(self.cases), math.nan)
-        return mean_over_runs([self.of_run(record, metric, structure) for record in self.records])
+        return mean_over_runs([self.of_run(record, metric, structure) for record in records])
 
     def spread(self, metric: str, structure: str | None = None) -> Spread:
         """Mean and sd over volumes."""
@@ -289,8 +311,10 @@ def _tested(experiment: Experiment, table: DataOutcome) -> list[RowTest]:
         if against is None or against.name not in finished:
             continue
         other = finished[against.name]
+        # The seeds that only one of them has would give it a luckier or unluckier mean.
+        common = set(outcome.seeds) & set(other.seeds)
         for metric, structure in questions(table.structures):
-            pair = outcome.values(metric, structure), other.values(metric, structure)
+            pair = outcome.values(metric, structure, common), other.values(metric, structure, common)
             score = compare_values(*pair, table.groups, metric=metric, structure=structure)
             one, two = (np.where(np.isnan(pair[0] + pair[1]), math.nan, values) for values in pair)
             patients = wilcoxon(group_means(one, table.groups), group_means(two, table.groups))

@@ -67,7 +67,10 @@ class Plan:
             )
         for row, then in (before.settings or {}).items():
             now = (self.settings or {}).get(row)
-            changed = differing_lines(then, now, common_only=True) if now is not None else []
+            if now is None:
+                continue
+            # Settings that are newer than the results read as what they had been before there was a choice.
+            changed = differing_lines(TrainSettings.from_plain(then, f"row {row!r}").to_plain(), now)
             if changed:
                 told = "; ".join(f"{name} was {old} and is {new}" for name, old, new in changed)
                 raise InputError(

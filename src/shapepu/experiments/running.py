@@ -48,8 +48,13 @@ from shapepu.settings import TrainSettings
 SESSION = "SHAPEPU_COMPARE_SESSION"
 """Names one command to all processes that it consists of; what failed in it is not tried by them again."""
 
-PLANNED = ("preprocessing.spacing_mm", "preprocessing.patch", "data.slices_per_epoch")
-"""Settings that a run finds out from its data where nobody said them."""
+PLANNED = {
+    "preprocessing.spacing_mm": UNSAID,
+    "preprocessing.patch": UNSAID,
+    "data.slices_per_epoch": UNSAID,
+    "precision": "auto",
+}
+"""Settings that a run finds out by itself, from its data or its hardware, and what says that it should."""
 
 MOST_OF_A_RUN = 0.95
 """What training can be of it: the scores are still to come."""
@@ -246,9 +251,9 @@ def mean_dice(record: RunRecord) -> float:
 def same_run(recorded: Mapping[str, Any], settings: TrainSettings) -> bool:
     """Whether a run with ``settings`` would be the one whose settings were ``recorded``."""
     theirs, ours = flattened(recorded), flattened(settings.to_plain())
-    for name in PLANNED:
-        if ours[name] == UNSAID:
-            theirs[name] = UNSAID
+    for name, left_open in PLANNED.items():
+        if ours[name] == left_open:
+            theirs[name] = left_open
     return theirs == ours
 
 

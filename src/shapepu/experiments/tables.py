@@ -187,7 +187,7 @@ def fairness_table(outcome: Outcome, table: DataOutcome) -> Table:
             Cell(first.method),
             Cell(", ".join(first.supervision) or learns_from.text),
             Cell(f"{first.training_cases}"),
-            Cell(f"{100 * first.labelled_share:.2f}"),
+            Cell("all" if "masks" in first.supervision else f"{100 * first.labelled_share:.2f}"),
             Cell(show_count(first.parameters.prediction)),
             Cell(show_count(first.parameters.method)),
             Cell(f"{fmean(record.minutes for record in row.records):.1f}"),
@@ -236,10 +236,10 @@ def tests_table(outcome: Outcome, table: DataOutcome) -> Table | None:
             Cell(labels[test.against]),
             Cell(signed(score.difference, DECIMALS["dice"])),
             Cell(show_interval(score.interval, DECIMALS["dice"], sign=True)),
+            Cell(f"{test.better_in} of {score.test.pairs}"),
             Cell(show_p(score.test.p_value)),
             Cell(show_p(score.p_holm)),
             Cell(show_p(test.patients.p_value)),
-            Cell(str(score.test.pairs)),
         )
         lines.append(Line(labels[test.row], cells, groups[test.row]))
     if not lines:
@@ -248,15 +248,16 @@ def tests_table(outcome: Outcome, table: DataOutcome) -> Table | None:
         Column("tested against", left=True),
         Column("difference"),
         Column("95 % interval"),
+        Column("volumes better"),
         Column("p"),
         Column("p (Holm)"),
         Column("p over patients"),
-        Column("pairs"),
     )
     notes = [
         "Difference of the average Dice, mean over volumes that both rows have, after averaging each volume "
-        "over seeds; its interval draws patients. p: two-sided Wilcoxon signed-rank test over volumes. p "
-        f"(Holm): adjusted for the {_tests_in(table)} tests of the table above. p over patients: the same "
+        "over the seeds that both have; its interval draws patients. Volumes better: in how many pairs "
+        "the row is ahead. p: two-sided Wilcoxon signed-rank test over volumes, of ranks and not of means. "
+        f"p (Holm): adjusted for the {_tests_in(table)} tests of the table above. p over patients: the same "
         "test with the volumes of a patient averaged, since they are not independent; it is not adjusted.",
         few_pairs_note(len(table.cases)),
     ]
@@ -466,17 +467,40 @@ def _scores_notes(outcome: Outcome, table: DataOutcome, published: bool) -> list
     )
     if table.tests:
         notes.append(
-            f"{BETTER} better, {WORSE} worse than {_against(outcome.experiment, table)}: two-sided Wilcoxon "
-            f"signed-rank test paired by volume{' after averaging seeds' if seeds > 1 else ''}, "
-            f"p < {SIGNIFICANT}; {HOLDS} also after Holm's correction for the {_tests_in(table)} tests of "
-            "this table."
+            f"{BETTER} better, {WORSE} worse than {_against(outcome.experiment, table)} by the ranks: "
+            f"two-sided Wilcoxon signed-rank test paired by volume{_of_common_seeds(seeds)}, "
+            f"p < {SIGNIFICANT}; {HOLDS} also after Holm's correction for the {_tests_in(table)} tests of this "
+            "table."
         )
+        notes.append(_outweighed(table))
         notes.append(few_pairs_note(len(table.cases)))
     notes.append(_untested(outcome.experiment, table))
     notes.append(_uneven(outcome, table))
     notes.append(_empty(table))
     notes.append(DEFINITIONS)
     return [note for note in notes if note]
+
+
+def _of_common_seeds(seeds: int) -> str:
+    return " after averaging the seeds that both rows have" if seeds > 1 else ""
+
+
+def _outweighed(table: DataOutcome) -> str:
+    """Marks that point the other way than the means beside them."""
+    found: dict[str, list[str]] = {}
+    labels = {row.row.name: row.row.label for row in table.rows}
+    for test in table.tests:
+        if test.score.test.p_value < SIGNIFICANT and test.mean_disagrees:
+            metric, structure = test.question
+            name = HEADINGS.get(metric) or f"Dice {structure_title(structure or 'average')}"
+            found.setdefault(labels[test.row], []).append(
+                f"{name} ({'better' if test.better else 'worse'} in "
+                f"{test.better_in if test.better else test.worse_in} of {test.score.test.pairs})"
+            )
+    if not found:
+        return ""
+    told = "; ".join(f"{label}: {', '.join(names)}" for label, names in found.items())
+    return f"Marks against the direction of the means, which a few volumes turn around: {told}."
 
 
 def _tests_in(table: DataOutcome) -> int:

@@ -120,7 +120,7 @@ def _draw_ratios(axes: Axes, row: RowOutcome, structures: Sequence[str]) -> floa
             percent = [100 * point.ratios.get(name, np.nan) for point in record.ratios]
             mark = "o" if len(epochs) == 1 else None
             axes.plot(epochs, percent, color=colour, marker=mark, markersize=4, linewidth=width, alpha=alpha)
-            truth = 100 * (record.true_ratios or {}).get(name, np.nan)
+            truth = 100 * (_comparable_truth(record) or {}).get(name, np.nan)
             axes.axhline(truth, color=colour, linewidth=1.1, linestyle=(0, (4, 2)))
             highest = float(np.nanmax([highest, truth, *percent]))
         used = [point.epoch for point in record.ratios if point.negative_active]
@@ -129,6 +129,17 @@ def _draw_ratios(axes: Axes, row: RowOutcome, structures: Sequence[str]) -> floa
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6, min_n_ticks=1))
     axes.set_xlabel("epoch", color=MUTED, fontsize=9, loc="right", labelpad=2)
     return highest
+
+
+def _comparable_truth(record: RunRecord) -> dict[str, float] | None:
+    """The true ratios, where they are of the pixels that the estimate is of."""
+    return None if _near_scribbles(record) else record.true_ratios
+
+
+def _near_scribbles(record: RunRecord) -> bool:
+    """Whether the ratios are those of unlabelled pixels within reach of a structure's scribbles alone."""
+    options = record.settings.get("method_options") or {}
+    return options.get("reach", -1.0) >= 0
 
 
 def _ratios_legend(figure: Figure, structures: Sequence[str]) -> None:
@@ -157,17 +168,23 @@ def _ratios_legend(figure: Figure, structures: Sequence[str]) -> None:
 
 def _ratios_caption(rows: Sequence[RowOutcome]) -> str:
     records = [record for row in rows for record in row.records if record.ratios]
-    sources = {record.true_ratios_from for record in records if record.true_ratios}
+    sources = {record.true_ratios_from for record in records if _comparable_truth(record)}
+    near = [row.row.label for row in rows if any(_near_scribbles(record) for record in row.records)]
     said = {"train": "training", "val": "validation"}
     masks = " and ".join(said[source] for source in ("train", "val") if source in sources)
     caption = "Share of each structure among the unlabelled pixels, in percent, after each epoch"
     if len(records) > len(rows):
         caption += ", a line a seed"
-    caption += (
-        f". Dashed: the true share, counted on the dense masks of the {masks} volumes."
-        if masks
-        else ". There are no dense masks to count the true shares on."
-    )
+    caption += "."
+    if masks:
+        caption += f" Dashed: the true share, counted on the dense masks of the {masks} volumes."
+    elif not near:
+        caption += " There are no dense masks to count the true shares on."
+    if near:
+        caption += (
+            f" {', '.join(near)}: among the unlabelled pixels within reach of a structure's scribbles, on "
+            "which no true share is counted."
+        )
     if any(point.negative_active for record in records for point in record.ratios):
         caption += " Dotted upright line: where a method begins to learn from its ratios, if it waits."
     return caption
