@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shapepu.errors import InputError
-from shapepu.sharding import Shard, parse_shard, shard_of_process
+from shapepu.sharding import Shard, gpu_of_process, parse_shard, shard_of_process
 
 
 @given(st.lists(st.integers(), max_size=30), st.integers(1, 8))
@@ -70,3 +70,12 @@ def test_a_lone_process_does_everything(environment):
 def test_ranks_that_make_no_sense_are_refused(rank, size):
     with pytest.raises(InputError, match="WORLD_SIZE"):
         shard_of_process("", {"RANK": rank, "WORLD_SIZE": size})
+
+
+@pytest.mark.parametrize("name", ["LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID"])
+def test_processes_of_a_launcher_take_the_gpus_of_their_machine_in_turn(name):
+    assert [gpu_of_process(2, {name: str(rank)}) for rank in range(4)] == [0, 1, 0, 1]
+
+
+def test_a_process_without_a_launcher_takes_the_first_gpu():
+    assert gpu_of_process(4, {}) == 0

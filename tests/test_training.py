@@ -301,6 +301,37 @@ def test_minutes_alone_end_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert learning_rate_factor(1.0, "cosine", 0.02) == pytest.approx(0)
 
 
+def test_a_run_whose_time_runs_out_between_two_epochs_is_scored_and_stays_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Writing the first checkpoint takes longer than the run may."""
+    seconds = [0.0]
+
+    def slowly(path: Path, state: dict[str, Any]) -> None:
+        save_checkpoint(path, state)
+        seconds[0] += 100.0
+
+    monkeypatch.setattr("shapepu.schedule.time.monotonic", lambda: seconds[0])
+    monkeypatch.setattr("shapepu.training.save_checkpoint", slowly)
+    settings = toy_settings(epochs=None, minutes=1.0, validation_share=0.0)
+    trainer: Trainer = toy_trainer(tmp_path, settings)
+    step = trainer.shown.step
+
+    def ticking(*shown: Any) -> None:
+        seconds[0] += 1.0
+        step(*shown)
+
+    monkeypatch.setattr(trainer.shown, "step", ticking)
+    trainer.fit()
+    last = trainer.state.rows[-1]
+    assert last["minutes"] is not None
+    assert last["minutes"] >= 1
+    assert "validation.dice" in last
+    resumed: Trainer = toy_trainer(tmp_path, settings)
+    resumed.resume()
+    assert resumed.progress_so_far == 1
+
+
 @pytest.mark.parametrize("slices", [12, 20])
 def test_a_run_by_steps_ends_after_exactly_as_many_on_data_of_any_size(slices: int, tmp_path: Path) -> None:
     trainer: Trainer = toy_trainer(tmp_path, toy_settings(epochs=None, steps=7), store=toy_store(slices))

@@ -35,8 +35,9 @@ def claim(file: Path) -> Iterator[bool]:
     try:
         held = _lock(descriptor, file)
         if held:
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, str(os.getpid()).encode(), 0) if hasattr(os, "pwrite") else None
+            with explained(file):  # the disk may be full
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, str(os.getpid()).encode(), 0) if hasattr(os, "pwrite") else None
         yield held
     finally:
         os.close(descriptor)  # and with it the lock

@@ -26,6 +26,10 @@ LAUNCHERS = (
 """Variables in which torchrun, mpirun and srun tell a process its rank, and how many processes there are."""
 
 
+LOCAL_RANKS = ("LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
+"""Variables in which they tell it which of the processes on its machine it is, from 0."""
+
+
 @dataclass(frozen=True)
 class Shard:
     """The part of a list that one of ``count`` processes works on.
@@ -76,3 +80,13 @@ def shard_of_process(text: str, environment: Mapping[str, str] | None = None) ->
         if int(size) > 1:
             return Shard(int(rank) + 1, int(size), rank_name)
     return Shard()
+
+
+def gpu_of_process(gpus: int, environment: Mapping[str, str] | None = None) -> int:
+    """The number of the GPU, of those that a machine shows, which this process of a launcher takes.
+
+    Without it, all processes of a machine would crowd on the first.
+    """
+    environment = os.environ if environment is None else environment
+    ranks = [environment[name] for name in LOCAL_RANKS if environment.get(name, "").isdigit()]
+    return int(ranks[0]) % gpus if ranks else 0

@@ -31,6 +31,7 @@ from shapepu.progress import RunProgress
 from shapepu.runfolder import RunFolder
 from shapepu.schedule import Budget, Stopwatch, learning_rate_factor
 from shapepu.settings import Optimisation, TrainSettings, device_of
+from shapepu.sharding import gpu_of_process
 from shapepu.validation import validation_dice
 
 
@@ -137,7 +138,7 @@ class Trainer:
         """Train to the end of the budget and return the method with averaged weights."""
         watch = Stopwatch(self.state.seconds)
         with self.shown.during(self.progress_so_far, watch.seconds), _explained_shortage_of_memory():
-            while self.progress(watch.seconds) < 1:
+            while self.progress_so_far < 1:
                 self._one_epoch(watch)
             self._keep()
         self.shown.draw()
@@ -165,21 +166,27 @@ class Trainer:
         losses, images = self._steps(watch)
         reject_divergence(losses, state.method, state.epoch + 1)
         state.epoch += 1
+        # One reading of the clock decides whether time is up, so that the last epoch is scored, and so that
+        # its row, the checkpoint and a resumed run all say that it was the last.
+        state.seconds = watch.seconds
+        images_per_second = images / (state.seconds - started)
+        scores = self._validate(watch)
+        if scores:
+            state.seconds = watch.seconds
         row: dict[str, float | int | None] = {
             "epoch": state.epoch,
             "step": state.step,
-            "minutes": watch.seconds / 60,
+            "minutes": state.seconds / 60,
             "learning_rate": self._learning_rate(),
-            "images_per_second": images / (watch.seconds - started),
+            "images_per_second": images_per_second,
             **losses,
             **named_by_class(state.method.report(), self.batches.store.labels_set.names),
-            **self._validate(watch),
+            **scores,
         }
         state.rows.append(row)
-        state.seconds = watch.seconds
         if state.seconds - self._kept_seconds >= self.seconds_between_checkpoints:
             self._keep()
-        self.shown.epoch(state.rows, self.progress(watch.seconds), watch.seconds)
+        self.shown.epoch(state.rows, self.progress_so_far, state.seconds)
 
     def _keep(self) -> None:
         """Checkpoint and metrics on disk as of the last epoch, unless they are already."""
@@ -235,8 +242,8 @@ class Trainer:
     def _validate(self, watch: Stopwatch) -> Mapping[str, float]:
         """Dice on the validation masks, when there are any and the share of time set aside allows it."""
         state = self.state
-        allowed = self.settings.validation_share * watch.seconds
-        due = state.validation_seconds <= allowed or self.progress(watch.seconds) >= 1
+        allowed = self.settings.validation_share * state.seconds
+        due = state.validation_seconds <= allowed or self.progress_so_far >= 1
         if self.validation is None or not due:
             return {}
         started = watch.seconds
@@ -259,7 +266,8 @@ def make_fabric(settings: TrainSettings) -> Fabric:
     logging.getLogger("lightning_fabric").setLevel(logging.WARNING)
     # Every batch has the same shape, so the fastest convolutions are worth looking for once.
     torch.backends.cudnn.benchmark = device == "cuda"
-    return Fabric(accelerator=device, devices=1, precision=precision)  # type: ignore[arg-type]
+    devices = [gpu_of_process(torch.cuda.device_count())] if device == "cuda" else 1
+    return Fabric(accelerator=device, devices=devices, precision=precision)  # type: ignore[arg-type]
 
 
 def named_by_class(figures: Mapping[str, float | Sequence[float]], names: Sequence[str]) -> dict[str, float]:

@@ -16,6 +16,7 @@ from shapepu.data.augment import (
     SpatialParameters,
     apply_intensity,
     apply_spatial,
+    cut_out,
     draw,
 )
 from shapepu.errors import InputError
@@ -278,6 +279,39 @@ def test_blur_spreads_a_point_by_its_standard_deviation() -> None:
         assert ((channel * y**2).sum() ** 0.5).item() == pytest.approx(2.0, rel=0.03)
 
 
+def test_a_square_is_cut_out_of_the_image_and_of_the_scribbles_and_of_nothing_beyond_the_image() -> None:
+    settings = Augmentation(cutout_pixels=5)
+    images = torch.rand(40, 2, 12, 16) + 1
+    labels = torch.randint(0, 3, (40, 12, 16), dtype=torch.uint8)
+    labels[:, 0] = OUTSIDE
+    cut, left = cut_out(images, labels, draw(settings, 40, torch.Generator().manual_seed(0)), 3)
+    gone = (cut == 0).all(dim=1)
+    assert torch.equal(gone.flatten(1).sum(dim=1), torch.full((40,), 25))
+    assert torch.equal(gone.any(dim=2).sum(dim=1), torch.full((40,), 5)), "five rows, so a square"
+    assert torch.equal(left == 3, gone & (labels != OUTSIDE))
+    assert torch.equal(left[~gone], labels[~gone])
+    assert torch.equal(cut.movedim(1, -1)[~gone], images.movedim(1, -1)[~gone])
+    places = gone.float().mean(dim=0)
+    assert places[:, [0, -1]].any(), "squares reach both sides"
+    assert places[[0, -1]].any()
+
+
+def test_without_a_cut_nothing_is_drawn_for_it() -> None:
+    one, other = (torch.Generator().manual_seed(0) for _ in range(2))
+    draw(Augmentation(), 4, one)
+    with_cut = draw(Augmentation(cutout_pixels=3), 4, other)
+    assert with_cut.cut is not None
+    assert torch.equal(torch.rand(8, generator=one).view(4, 2), with_cut.cut.place)
+
+
+def test_a_patch_smaller_than_the_cut_is_cut_out_altogether() -> None:
+    images, labels = torch.ones(2, 1, 4, 4), torch.zeros(2, 4, 4, dtype=torch.uint8)
+    drawn = draw(Augmentation(cutout_pixels=99), 2, torch.Generator())
+    cut, left = cut_out(images, labels, drawn, 3)
+    assert not cut.any()
+    assert (left == 3).all()
+
+
 def test_channels_share_their_place_and_keep_their_own_statistics() -> None:
     images = torch.randn(4, 1, 40, 40)
     images = torch.cat((images, 100 + 50 * images), dim=1)
@@ -287,7 +321,9 @@ def test_channels_share_their_place_and_keep_their_own_statistics() -> None:
     torch.testing.assert_close(standard[:, 0], standard[:, 1], atol=2e-3, rtol=0)
 
 
-@pytest.mark.parametrize("changes", [{"scale": (1.2, 0.8)}, {"gamma": (0.0, 1.0)}, {"stretch": 0.9}])
+@pytest.mark.parametrize(
+    "changes", [{"scale": (1.2, 0.8)}, {"gamma": (0.0, 1.0)}, {"stretch": 0.9}, {"cutout_pixels": -1}]
+)
 def test_ranges_that_mean_nothing_are_refused(changes: dict[str, object]) -> None:
     with pytest.raises(InputError, match=next(iter(changes))):
         Augmentation(**changes)  # type: ignore[arg-type]

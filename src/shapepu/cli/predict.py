@@ -12,7 +12,7 @@ import tyro
 from shapepu.cli.arguments import parse, remove_markup
 from shapepu.console import say
 from shapepu.predict_options import PredictOptions
-from shapepu.sharding import shard_of_process
+from shapepu.sharding import gpu_of_process, shard_of_process
 
 if TYPE_CHECKING:
     import torch
@@ -94,4 +94,6 @@ def _device(name: str) -> torch.device:
     usable = torch.cuda.is_available()
     if name == "cuda" and not usable:
         raise InputError("--device cuda: there is no usable GPU; take cpu or auto.")
-    return torch.device("cuda" if usable and name != "cpu" else "cpu")
+    if not usable or name == "cpu":
+        return torch.device("cpu")
+    return torch.device("cuda", gpu_of_process(torch.cuda.device_count()))

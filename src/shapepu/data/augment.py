@@ -46,6 +46,7 @@ class Augmentation:
         brightness: largest offset, in standard deviations of the image.
         noise: largest standard deviation of white noise, in standard deviations of the image.
         blur_pixels: largest standard deviation of a Gaussian blur.
+        cutout_pixels: side of a square that becomes the mean intensity; scribbles in it are left out.
     """
 
     rotation_degrees: float = 180.0
@@ -60,6 +61,7 @@ class Augmentation:
     brightness: float = 0.2
     noise: float = 0.1
     blur_pixels: float = 0.0
+    cutout_pixels: int = 0
 
     def __post_init__(self) -> None:
         for name in ("scale", "contrast", "gamma"):
@@ -69,6 +71,10 @@ class Augmentation:
                     f"augmentation {name!r} needs two rising numbers above 0, as 0.8 and 1.25; "
                     f"got {low} and {high}."
                 )
+        if self.cutout_pixels < 0:
+            raise InputError(
+                f"augmentation 'cutout_pixels' is a side in pixels, 0 for none; got {self.cutout_pixels}."
+            )
         if self.stretch < 1:
             raise InputError(
                 f"augmentation 'stretch' is a ratio of 1 or more, 1 for none; got {self.stretch}."
@@ -110,11 +116,25 @@ class IntensityParameters:
 
 
 @dataclass(frozen=True)
+class CutParameters:
+    """A square for each of N patches.
+
+    Args:
+        place: (N, 2), rows and columns before it, as a fraction of those that are not in it.
+        side: in pixels; a smaller patch is cut out altogether.
+    """
+
+    place: Tensor
+    side: int
+
+
+@dataclass(frozen=True)
 class AugmentParameters:
     """What was drawn for a batch; nothing random is left. None changes nothing, bit for bit."""
 
     spatial: SpatialParameters | None = None
     intensity: IntensityParameters | None = None
+    cut: CutParameters | None = None
 
 
 IDENTITY = AugmentParameters()
@@ -133,7 +153,9 @@ def draw(
         device: where the parameters are wanted.
     """
     return AugmentParameters(
-        _draw_spatial(settings, count, generator, device), _draw_intensity(settings, count, generator, device)
+        _draw_spatial(settings, count, generator, device),
+        _draw_intensity(settings, count, generator, device),
+        _draw_cut(settings, count, generator, device),
     )
 
 
@@ -177,6 +199,32 @@ def apply_intensity(images: Tensor, parameters: AugmentParameters) -> Tensor:
         white = torch.randn(images.shape, generator=generator, device=images.device, dtype=images.dtype)
         images.addcmul_(white, drawn.noise[:, None, None, None] * deviation)
     return images
+
+
+def cut_out(
+    images: Tensor, labels: Tensor, parameters: AugmentParameters, unlabelled: int
+) -> tuple[Tensor, Tensor]:
+    """Standardised patches (N, C, H, W) with a square at 0, scribbles (N, H, W) without those in it."""
+    drawn = parameters.cut
+    if drawn is None:
+        return images, labels
+    inside = torch.ones_like(labels, dtype=torch.bool)
+    for axis, size in enumerate(labels.shape[1:]):
+        side = min(drawn.side, size)
+        first = (drawn.place[:, axis, None] * (size - side)).round()
+        index = torch.arange(size, device=labels.device)
+        along = (index >= first) & (index < first + side)
+        inside &= along[:, :, None] if axis == 0 else along[:, None, :]
+    cut = labels.masked_fill(inside & (labels != OUTSIDE), unlabelled)
+    return images.masked_fill(inside[:, None], 0.0), cut
+
+
+def _draw_cut(
+    settings: Augmentation, count: int, generator: torch.Generator, device: torch.device | str
+) -> CutParameters | None:
+    if not settings.cutout_pixels:
+        return None
+    return CutParameters(_sent(torch.rand((count, 2), generator=generator), device), settings.cutout_pixels)
 
 
 def _draw_spatial(

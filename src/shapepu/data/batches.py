@@ -16,6 +16,7 @@ from shapepu.data.augment import (
     AugmentParameters,
     apply_intensity,
     apply_spatial,
+    cut_out,
     draw,
 )
 from shapepu.data.mask_store import MaskStore
@@ -91,6 +92,7 @@ class BatchSource:
             label_maps.append(self._fetch("masks", chosen))
         images, label_maps = apply_spatial(images, label_maps, parameters, self.patch)
         images = apply_intensity(images, parameters)
+        images, label_maps[0] = cut_out(images, label_maps[0], parameters, self.classes)
         label_maps = [self._fill_border(labels) for labels in label_maps]
         return Batch(
             images=images.contiguous(memory_format=torch.channels_last),
