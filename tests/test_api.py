@@ -9,17 +9,24 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import SimpleITK as sitk
+import yaml
 
 import shapepu
+from shapepu.api import data_and_settings
 from shapepu.data.readers import read_dataset
 from shapepu.errors import InputError
+from shapepu.labels import LabelSet
 from shapepu.networks import FastUNetConfig
+from shapepu.runfolder import RunFolder
 from shapepu.settings import Optimisation, TrainSettings, settings_for
+from shapepu.training import Trainer
 from small_runs import cache_beside, metrics, weights, write_hearts
+from volume_files import write_json
 
 SETTINGS = replace(
     settings_for("fast", "pce"),
@@ -161,6 +168,53 @@ def test_a_case_that_was_added_stays_out_of_a_resumed_run(tmp_path: Path) -> Non
     shapepu.resume(tmp_path / "run", epochs=2, cache=cache_beside(data), quiet=True)
     names = [case["name"] for case in json.loads((tmp_path / "run/data.json").read_text())["cases"]]
     assert names == ["train000", "train001"]
+
+
+def test_a_resumed_run_keeps_the_split_it_was_given_whatever_split_file_the_folder_has(
+    tmp_path: Path,
+) -> None:
+    data = write_hearts(tmp_path / "hearts", masks_for_training=True)
+    own = {"train": ["train000"], "unpaired": ["train001"], "val": ["val000"]}
+    write_json(data / "splits.json", own)
+    given = {"train": ["train001", "train002"], "val": ["val000"], "unpaired": ["train000"]}
+    run = tmp_path / "run"
+    train(data, run, epochs=1, splits=write_json(tmp_path / "given.json", given))
+    shapepu.resume(run, epochs=2, cache=cache_beside(data), quiet=True)
+    assert yaml.safe_load((run / "config.yaml").read_text())["data"]["cases"] == given
+    described = json.loads((run / "data.json").read_text())["cases"]
+    assert [case["name"] for case in described] == ["train001", "train002"]
+    dataset, _ = data_and_settings(RunFolder(run))
+    scribbled = {case.name for case in dataset.cases if case.scribble}
+    assert scribbled == {"train001", "train002"}, "who lends a mask lends no scribble"
+
+
+def test_an_unpaired_case_whose_mask_is_gone_is_missed_when_a_run_is_resumed(tmp_path: Path) -> None:
+    data = write_hearts(tmp_path / "hearts", masks_for_training=True)
+    given = {"train": ["train001", "train002"], "val": ["val000"], "unpaired": ["train000"]}
+    train(data, tmp_path / "run", epochs=1, splits=write_json(tmp_path / "given.json", given))
+    (data / "train/masks/train000.nii.gz").unlink()
+    with pytest.raises(InputError, match="case 'train000' of the run is no longer there; restore it"):
+        shapepu.resume(tmp_path / "run", epochs=2, quiet=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"channels": ("\x1b[2J",)}, "no name for a class or channel"),
+        ({"labels": LabelSet(("background", "rv\n", "myo", "lv"))}, "no name for a class or channel"),
+        ({"labels": LabelSet(("rv", "background", "myo", "lv"))}, "the background must be the first class"),
+    ],
+)
+def test_what_no_model_can_be_described_with_is_refused_before_training(
+    change: dict[str, Any], message: str, hearts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: Trainer) -> None:
+        raise AssertionError("trained in vain")
+
+    monkeypatch.setattr(Trainer, "fit", fail)
+    with pytest.raises(InputError, match=message):
+        train(replace(read_dataset(hearts), **change), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_the_folder_is_named_after_data_method_and_time_when_none_is_given(

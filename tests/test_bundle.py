@@ -21,6 +21,7 @@ from shapepu.data.preprocess import Preprocessing
 from shapepu.errors import InputError
 from shapepu.labels import LabelSet
 from shapepu.methods import METHODS
+from shapepu.methods.accl import ACCLConfig
 from shapepu.methods.pce import PCE
 from tiny_models import random_method, tiny_spec
 
@@ -318,3 +319,16 @@ def test_the_description_is_complete_before_training_ends_in_vain():
         replace(tiny_spec(), preprocessing=Preprocessing())
     with pytest.raises(InputError, match="the background must be the first class"):
         tiny_spec(LabelSet(("a", "background")))
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), 1e6])
+def test_options_that_could_not_be_read_again_are_refused_before_they_are_written(number):
+    with pytest.raises(InputError, match=r"method_options: .* is out of range"):
+        replace(tiny_spec(), method="accl", method_options=ACCLConfig(adversarial_weight=number))
+
+
+def test_names_may_hold_any_space_and_values_any_16_bits(tmp_path):
+    labels = LabelSet(("background", "left\xa0ventricle", "右\u3000心室"), (0, 40_000, -7), 65_535)
+    spec = tiny_spec(labels, channels=("T2\u202fstar",))
+    loaded = load_bundle(save_bundle(tmp_path / "m", method=random_method(spec), spec=spec)).spec
+    assert (loaded.labels, loaded.channels) == (labels, ("T2\u202fstar",))

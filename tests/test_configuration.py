@@ -76,7 +76,7 @@ def test_unknown_recipes_and_methods_list_the_known_ones() -> None:
 
 
 def test_a_run_without_an_end_is_refused() -> None:
-    with pytest.raises(InputError, match="give epochs or minutes"):
+    with pytest.raises(InputError, match="a run needs an end: give epochs, minutes or steps"):
         TrainSettings()
     with pytest.raises(InputError, match="epochs: expected at least 1, got 0"):
         TrainSettings(epochs=0)

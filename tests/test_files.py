@@ -43,6 +43,31 @@ def test_the_temporary_name_is_hidden_and_keeps_the_suffixes(tmp_path: Path) -> 
         temporary.touch()
 
 
+def test_two_writers_of_one_file_with_one_process_number_do_not_meet(tmp_path: Path) -> None:
+    """As containers on several machines that share a folder."""
+    with atomic_path(tmp_path / "a.txt") as first:
+        first.write_text("first")
+        write_text(tmp_path / "a.txt", "second")
+        assert (tmp_path / "a.txt").read_text() == "second"
+    assert (tmp_path / "a.txt").read_text() == "first"
+    assert os.listdir(tmp_path) == ["a.txt"]
+
+
+def test_two_with_one_process_number_prove_a_folder_writable_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_bytes = Path.write_bytes
+
+    def while_another_does(path: Path, content: bytes) -> int:
+        monkeypatch.setattr(Path, "write_bytes", write_bytes)
+        written = path.write_bytes(content)
+        writable_folder(path.parent)
+        return written
+
+    monkeypatch.setattr(Path, "write_bytes", while_another_does)
+    assert os.listdir(writable_folder(tmp_path)) == []
+
+
 @pytest.mark.parametrize(
     ("code", "advice"),
     [

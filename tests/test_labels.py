@@ -39,6 +39,35 @@ def test_the_background_comes_first_wherever_the_file_names_it() -> None:
     assert LabelSet.from_dict({"lesion": 1, "background": 0, "ignore": 2}).names == ("background", "lesion")
 
 
+@pytest.mark.parametrize(
+    "declared",
+    [
+        {"liver": 2, "Background": 1, "unlabelled": 0},
+        {"liver": 2, "zero": 0, "BACKGROUND": 1, "ignore": 5},
+        {"liver": 1, "tissue": 0, "ignore": 2},
+        {"liver": 0, "background": 1},
+    ],
+)
+def test_the_background_is_the_class_called_so_or_else_the_one_with_the_value_zero(
+    declared: dict[str, int],
+) -> None:
+    labels = LabelSet.from_dict(declared)
+    assert labels.names[0].lower() in ("background", "tissue")
+    assert {**dict(zip(labels.names, labels.values, strict=True))}.items() <= declared.items()
+
+
+def test_without_a_background_a_label_set_is_refused() -> None:
+    with pytest.raises(
+        InputError, match=r"must be called 'background' or have the value 0.*are liver 1, tumour 2;"
+    ):
+        LabelSet.from_dict({"unlabelled": 0, "liver": 1, "tumour": 2})
+
+
+def test_an_unlabelled_value_that_is_declared_is_never_replaced_by_another() -> None:
+    with pytest.raises(InputError, match="the unlabelled value must be 0 or more, got -1"):
+        LabelSet.from_dict({"background": 0, "liver": 1, "unlabelled": -1})
+
+
 def test_a_round_trip_through_a_dict_gives_the_same_set() -> None:
     labels = LabelSet(("background", "a", "b"), (3, 5, 9), 0)
     assert LabelSet.from_dict(labels.as_dict()) == labels

@@ -92,8 +92,15 @@ def test_a_structure_that_neither_has_scores_one_and_one_that_only_one_has_zero(
     assert dice_of(bare, reference(store))["dice.disc"] == 0.0
 
 
-def test_unlabelled_pixels_of_a_mask_agree_with_no_class(store: SliceStore) -> None:
-    masks = reference(store)
-    masks[:, 10] = LABELS.unlabelled
-    partly = replace(store, masks=masks)
-    assert dice_of(partly, np.zeros_like(masks))["dice"] == 0.0
+@pytest.mark.parametrize("said", [0, 1, 2])
+def test_what_is_said_where_the_mask_is_unlabelled_does_not_count(store: SliceStore, said: int) -> None:
+    masks, answers = reference(store), reference(store)
+    masks[:, 12:16] = LABELS.unlabelled
+    answers[:, 12:16] = said
+    answers[:, 16] = 0
+    without_these_rows = replace(
+        store, images=np.delete(store.images, np.s_[12:16], 2), masks=np.delete(masks, np.s_[12:16], 1)
+    )
+    expected = dice_of(without_these_rows, np.delete(answers, np.s_[12:16], 1))
+    assert 0.5 < expected["dice"] < 1
+    assert dice_of(replace(store, masks=masks), answers) == expected

@@ -14,7 +14,7 @@ import torch
 from shapepu.bundle import BundleSpec, load_bundle, save_bundle
 from shapepu.data.batches import BatchSource
 from shapepu.data.case import Dataset
-from shapepu.data.readers import read_dataset
+from shapepu.data.readers import read_dataset, read_undivided
 from shapepu.data.readers.listing import some
 from shapepu.data.readers.splits import with_validation
 from shapepu.errors import InputError
@@ -131,14 +131,17 @@ def _run(
     begun = resume and run.checkpoint.exists()
     start = None if begun or settings.start is None else find_start(settings, dataset)
     prepared = prepare(dataset, start.completed(settings) if start else settings, cache, quiet=run.quiet)
+    origin = start.description if start else None
+    if begun:
+        origin = run.read_config().get("started_from")
+    # Now, because a model that cannot be described would be refused when it is trained.
+    spec = _spec(prepared, origin)
     trainer = _trainer(prepared, run, start)
     for line in _plan_in_words(prepared, trainer):
         run.say(line)
     if start:
         run.say(str(start))
-    origin = start.description if start else None
     if begun:
-        origin = run.read_config().get("started_from")
         trainer.resume()
         if trainer.progress_so_far >= 1 and _is_finished(run, trainer):
             run.say(
@@ -155,14 +158,12 @@ def _run(
         }
     )
     run.write_data(prepared.describe())
-    return _finish(run, prepared, trainer, trainer.fit(), origin)
+    return _finish(run, prepared, trainer, trainer.fit(), spec)
 
 
-def _finish(
-    run: RunFolder, prepared: Prepared, trainer: Trainer, method: Method, origin: dict[str, Any] | None
-) -> Model:
+def _finish(run: RunFolder, prepared: Prepared, trainer: Trainer, method: Method, spec: BundleSpec) -> Model:
     """Export the model, then score it: a validation case that cannot be scored must not cost the model."""
-    spec = _spec(prepared, trainer, origin)
+    spec = replace(spec, provenance={**spec.provenance, **_spent(trainer)})
     save_bundle(run.model, method=method, spec=spec)
     evaluation = score_validation(run, load(run.root, device=str(trainer.fabric.device)), prepared)
     # The scores join the model's description last, and so are the sign that everything else is written.
@@ -241,8 +242,9 @@ def _plan_in_words(prepared: Prepared, trainer: Trainer) -> Iterator[str]:
     )
 
 
-def _spec(prepared: Prepared, trainer: Trainer, origin: dict[str, Any] | None) -> BundleSpec:
-    settings, state = prepared.settings, trainer.state
+def _spec(prepared: Prepared, origin: dict[str, Any] | None) -> BundleSpec:
+    """What is known of the model before it is trained."""
+    settings = prepared.settings
     return BundleSpec(
         method=settings.method,
         method_options=settings.method_options,
@@ -257,11 +259,17 @@ def _spec(prepared: Prepared, trainer: Trainer, origin: dict[str, Any] | None) -
             "recipe": settings.recipe,
             "started_from": origin,
             "seed": settings.seed,
-            "epochs": state.epoch,
-            "minutes": round(state.seconds / 60, 2),
-            "date": time.strftime("%Y-%m-%d"),
         },
     )
+
+
+def _spent(trainer: Trainer) -> dict[str, Any]:
+    """What training adds to the provenance."""
+    return {
+        "epochs": trainer.state.epoch,
+        "minutes": round(trainer.state.seconds / 60, 2),
+        "date": time.strftime("%Y-%m-%d"),
+    }
 
 
 def score_validation(run: RunFolder, model: Model, prepared: Prepared) -> Evaluation | None:
@@ -341,8 +349,8 @@ def _dataset_of_run(config: dict[str, Any], where: str) -> Dataset:
         raise InputError(
             f"{root}: the data of the run are no longer there; bring them back, or correct 'path' in {where}."
         )
-    dataset = read_dataset(root, layout, labels)
-    known = {case.name for case in dataset.cases}
+    dataset = read_undivided(root, layout, labels)
+    known = {case.name for case in dataset.cases if case.mask or splits.get(case.name) != "unpaired"}
     missing = sorted(set(splits) - known)
     if missing:
         raise InputError(f"{dataset.root}: case {missing[0]!r} of the run is no longer there; restore it.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -24,7 +25,8 @@ LARGEST_OPTION = 2**16
 """No option of a network or method counts anything beyond this."""
 
 MOST_CHANNELS, LONGEST_NAME, LARGEST_FILE = 64, 200, 2**20
-LABEL_VALUES = range(-(2**15), 2**15)
+LABEL_VALUES = range(-(2**15), 2**16)
+"""Those of both kinds of 16-bit integers; drawing tools use 65535 for what is not labelled."""
 
 Value = TypeVar("Value")
 
@@ -65,14 +67,28 @@ class BundleSpec:
     def _problems(self) -> Iterator[str]:
         """What must hold of a description that is written as of one that is read."""
         if LabelSet.from_dict(self.labels.as_dict()) != self.labels:
-            yield "labels: the background must be the first class, and none may be called 'ignore'."
+            yield (
+                "labels: the background must be the first class, names must differ and none may be 'ignore'; "
+                f"got {', '.join(map(str, self.labels.names))}."
+            )
         if not all(value in LABEL_VALUES for value in self.labels.as_dict().values()):
-            yield f"labels: whole numbers of 16 bits expected, got {self.labels.as_dict()}."
+            yield (
+                f"labels: whole numbers of 16 bits expected, got {self.labels.as_dict()}; give these voxels "
+                "other values, in the label files too."
+            )
         if not 1 <= len(self.channels) <= MOST_CHANNELS:
             yield f"channels: 1 to {MOST_CHANNELS} expected, got {len(self.channels)}."
         for name in (*self.labels.names, *self.channels):
-            if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= LONGEST_NAME:
-                yield f"{str(name)[:60]!r} is no name for a class or channel."
+            if not _can_be_shown(name):
+                yield (
+                    f"{str(name)[:60]!r} is no name for a class or channel: 1 to {LONGEST_NAME} characters "
+                    "that can be shown are expected; choose another."
+                )
+        for where, options in (("method", self.method_options), ("network", self.network_options)):
+            for number in _numbers(to_plain(options)):
+                # Written so that NaN is out of range, too.
+                if not abs(number) <= LARGEST_OPTION:
+                    yield f"{where}_options: {str(number)[:20]} is out of range (at most {LARGEST_OPTION})."
         plan = self.preprocessing
         if not plan.resolved:
             yield "preprocessing: spacing_mm, patch or statistics are missing."
@@ -140,7 +156,10 @@ def _spec_of(description: dict[str, Any]) -> BundleSpec:
         channels=tuple(_entry(description, "channels", list)),
         preprocessing=from_plain(Preprocessing, _entry(description, "preprocessing", dict), "preprocessing"),
         provenance=_entry(description, "provenance", dict),
-        **{name: _options(each, _entry(description, name, dict), name) for name, each in defaults.items()},
+        **{
+            name: from_plain(type(each), _entry(description, name, dict), name, each)
+            for name, each in defaults.items()
+        },
     )
 
 
@@ -151,18 +170,18 @@ def _entry(description: dict[str, Any], name: str, kind: type[Value]) -> Value:
     return value
 
 
-def _options(default: Any, plain: dict[str, Any], where: str) -> Any:
-    for number in _numbers(plain):
-        if abs(number) > LARGEST_OPTION:
-            raise InputError(f"{where}: {str(number)[:20]} is out of range (at most {LARGEST_OPTION}).")
-    return from_plain(type(default), plain, where, default)
-
-
 def _label_set(labels: dict[str, Any]) -> LabelSet:
     for name, value in labels.items():
         if type(value) is not int:
             raise InputError(f"labels: {name[:60]!r}: expected a whole number, got {str(value)[:60]!r}.")
     return LabelSet.from_dict(labels)
+
+
+def _can_be_shown(name: object) -> bool:
+    """Whether a name may come from a stranger: spaces of any script, but nothing that moves a cursor."""
+    if not isinstance(name, str) or not 0 < len(name) <= LONGEST_NAME:
+        return False
+    return all(sign.isprintable() or unicodedata.category(sign) == "Zs" for sign in name)
 
 
 def _numbers(value: Any) -> Iterator[float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import secrets
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -45,7 +46,7 @@ def atomic_path(target: str | Path) -> Iterator[Path]:
     target = Path(target)
     with explained(target):
         target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = target.with_name(f".{os.getpid()}-{target.name}")
+        temporary = target.with_name(temporary_name(target.name))
         try:
             yield temporary
             _flush_to_disk(temporary)
@@ -55,6 +56,14 @@ def atomic_path(target: str | Path) -> Iterator[Path]:
                 shutil.rmtree(temporary, ignore_errors=True)
             else:
                 temporary.unlink(missing_ok=True)
+
+
+def temporary_name(name: str) -> str:
+    """A hidden name with the suffixes of ``name`` that no other call gives.
+
+    The number of the process is not enough: on machines that share a folder, containers have the same ones.
+    """
+    return f".{os.getpid()}-{secrets.token_hex(4)}-{name}"
 
 
 def write_text(target: str | Path, text: str) -> None:
@@ -69,7 +78,7 @@ def writable_folder(folder: str | Path) -> Path:
     Called before long work, so that an output that cannot be written is known at the start.
     """
     folder = Path(folder)
-    probe, made_here = folder / f".{os.getpid()}-probe", not folder.exists()
+    probe, made_here = folder / temporary_name("probe"), not folder.exists()
     with explained(folder):
         if folder.exists() and not folder.is_dir():
             raise InputError(f"cannot write into {folder}: it is a file, not a folder; choose another name.")

@@ -8,7 +8,7 @@ tool may use 0 for "not drawn yet"); a :class:`LabelSet` translates.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -96,12 +96,35 @@ class LabelSet:
 
     @classmethod
     def from_dict(cls, labels: dict[str, int]) -> LabelSet:
-        """The inverse of :meth:`as_dict`; "ignore" and "unlabelled" both name the unlabelled value."""
+        """The inverse of :meth:`as_dict`; "ignore" and "unlabelled" both name the unlabelled value.
+
+        The order of a file does not tell the background: that is the class called so, in capitals or not, or
+        else the one with the value 0.
+        """
         unlabelled = [int(v) for k, v in labels.items() if k in ("ignore", "unlabelled")]
         classes = {k: int(v) for k, v in labels.items() if k not in ("ignore", "unlabelled")}
-        if "background" in classes:
-            classes = {"background": classes.pop("background"), **classes}
-        return cls(tuple(classes), tuple(classes.values()), unlabelled[0] if unlabelled else -1)
+        if unlabelled and unlabelled[0] < 0:
+            raise InputError(
+                f"the unlabelled value must be 0 or more, got {unlabelled[0]}; give unlabelled voxels "
+                "another one, in the label files too."
+            )
+        declared = cls(tuple(classes), tuple(classes.values()), unlabelled[0] if unlabelled else -1)
+        background = declared._background()
+        names = (background, *(name for name in classes if name != background))
+        return replace(declared, names=names, values=tuple(classes[name] for name in names))
+
+    def _background(self) -> str:
+        """The class that is the background, wherever it stands."""
+        called_so = [name for name in self.names if name.casefold() == "background"]
+        zero = [name for name, value in zip(self.names, self.values, strict=True) if value == 0]
+        for found in (called_so, zero):
+            if len(found) == 1:
+                return found[0]
+        classes = ", ".join(f"{name} {value}" for name, value in zip(self.names, self.values, strict=True))
+        raise InputError(
+            f"one class must be called 'background' or have the value 0, but the classes are {classes}; add "
+            "the background, or call it so."
+        )
 
 
 def plain_labels(foreground: Sequence[str]) -> LabelSet:

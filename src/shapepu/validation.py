@@ -9,7 +9,6 @@ import torch
 from torch import Tensor
 
 from shapepu.data.store import SliceStore
-from shapepu.labels import OUTSIDE
 
 
 def validation_dice(
@@ -18,7 +17,8 @@ def validation_dice(
     """Mean Dice over volumes, for each structure and on average, on the training grid as predicted.
 
     A finished run is scored on the native grid after post-processing instead (:mod:`shapepu.evaluation`);
-    these scores are cheap enough for every few epochs. A structure that neither has counts as 1.
+    these scores are cheap enough for every few epochs. A structure that neither has counts as 1. As there,
+    pixels that the mask leaves unlabelled do not count.
     """
     assert store.masks is not None, "called only where dense masks exist"
     classes = store.labels_set.count
@@ -28,17 +28,14 @@ def validation_dice(
         images = torch.from_numpy(store.images[start : start + batch_size].astype(np.float32)).to(device)
         predicted = predict(images).argmax(dim=1).cpu().numpy()
         reference = np.asarray(store.masks[start : start + batch_size])
-        inside = reference != OUTSIDE
+        known = reference < classes
         for row, case in enumerate(store.case_of_slice[start : start + batch_size]):
-            ours, theirs = predicted[row][inside[row]], reference[row][inside[row]]
-            either[case] += np.bincount(ours, minlength=classes) + _counts(theirs, classes)
-            both[case] += _counts(theirs[ours == theirs], classes)
+            ours, theirs = predicted[row][known[row]], reference[row][known[row]]
+            for labels in (ours, theirs):
+                either[case] += np.bincount(labels, minlength=classes)
+            both[case] += np.bincount(theirs[ours == theirs], minlength=classes)
     dice = np.where(either > 0, 2 * both / np.maximum(either, 1), 1.0)[:, 1:].mean(axis=0)
     scores = {"dice": float(dice.mean())}
     return scores | {
         f"dice.{name}": float(d) for name, d in zip(store.labels_set.foreground, dice, strict=True)
     }
-
-
-def _counts(labels: np.ndarray, classes: int) -> np.ndarray:
-    return np.bincount(labels, minlength=classes)[:classes]

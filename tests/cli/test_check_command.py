@@ -221,6 +221,19 @@ def test_bad_input_has_an_exit_code_and_a_line_that_says_what_to_do(
     assert sorted(data.rglob("*")) == before
 
 
+def test_without_labels_json_one_truncated_scribble_does_not_cost_the_table(
+    data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (data / "labels.json").unlink()
+    path = data / "scribbles/case0.nii.gz"
+    path.write_bytes(path.read_bytes()[:-20])
+    assert main(["check", str(data)]) == 2
+    out = capsys.readouterr().out
+    assert [line.split()[0] for line in out.splitlines()[:3]] == ["case", "case0", "case1"]
+    assert "case0.nii.gz: truncated: its compressed stream ends too early" in out
+    assert out.splitlines()[-1] == "Not ready: 1 error to mend first."
+
+
 @pytest.mark.parametrize(
     ("content", "line"),
     [

@@ -7,11 +7,14 @@ import re
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
+import SimpleITK as sitk
 import yaml
 
 from shapepu.cli import main
 from shapepu.settings import TrainSettings
+from shapepu.training import Trainer
 from small_runs import (
     SHAPEPU_AT_ONCE,
     arguments,
@@ -185,6 +188,35 @@ def test_without_validation_masks_a_run_is_not_scored_and_says_so(
     assert not (run / "validation").exists()
     assert "validation.dice" not in metrics(run)[0]
     assert json.loads((run / "model/model.json").read_text())["provenance"]["validation"] is None
+
+
+def with_unlabelled(data: Path, value: int) -> Path:
+    """The data as a tool writes them that has its own value for what is not drawn."""
+    for path in sorted((data / "train/scribbles").iterdir()):
+        image = sitk.ReadImage(str(path), sitk.sitkInt32)
+        sitk.WriteImage(sitk.ChangeLabel(image, {4: value}), str(path))
+    names = {"background": 0, "right\xa0ventricle": 1, "myo": 2, "lv": 3, "unlabelled": value}
+    (data / "labels.json").write_text(json.dumps(names))
+    return data
+
+
+def test_scribbles_that_call_unlabelled_65535_end_in_a_model(tmp_path: Path) -> None:
+    data = with_unlabelled(write_hearts(tmp_path / "data", val=0), 65_535)
+    run = train(data, tmp_path / "run", "--quiet", epochs=1)
+    out = tmp_path / "out"
+    assert main(["predict", str(run), str(data / "test/images"), str(out), "--quiet"]) == 0
+    predicted = sitk.GetArrayFromImage(sitk.ReadImage(str(out / "test000.nii.gz")))
+    assert set(np.unique(predicted)) <= {0, 1, 2, 3}
+
+
+def test_values_that_no_model_can_carry_are_refused_before_training(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Trainer, "fit", None)
+    data = with_unlabelled(write_hearts(tmp_path / "data", val=0), 70_000)
+    message = refused(arguments(data, tmp_path / "run"), capsys)
+    assert "labels: whole numbers of 16 bits expected, got {'background': 0," in message
+    assert not (tmp_path / "run").exists()
 
 
 def test_help_shows_the_options_of_the_method_with_their_values(capsys: pytest.CaptureFixture[str]) -> None:

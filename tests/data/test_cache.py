@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import json
 import os
 from pathlib import Path
 
@@ -12,7 +13,7 @@ import pytest
 from small_cases import write
 
 from shapepu.data import cache
-from shapepu.data.cache import FileRecords, cache_folder, writing_to_cache
+from shapepu.data.cache import FileRecords, cache_folder, write_json, writing_to_cache
 from shapepu.data.volumes import read_header
 from shapepu.errors import InputError
 
@@ -128,6 +129,23 @@ def test_the_cache_is_where_the_user_says_or_else_where_caches_are(
     monkeypatch.setenv("SHAPEPU_CACHE", "~/mine")
     assert cache_folder(None) == tmp_path / "mine"
     assert cache_folder("given") == Path("given")
+
+
+def test_two_with_one_process_number_write_one_record_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As containers on several machines that share a cache."""
+    replace = os.replace
+
+    def while_another_does(source: Path, target: Path) -> None:
+        monkeypatch.setattr(os, "replace", replace)
+        write_json(target, {"by": "another"})
+        os.replace(source, target)
+
+    monkeypatch.setattr(os, "replace", while_another_does)
+    write_json(tmp_path / "record.json", {"by": "us"})
+    assert json.loads((tmp_path / "record.json").read_text()) == {"by": "us"}
+    assert os.listdir(tmp_path) == ["record.json"]
 
 
 def test_a_refusal_to_write_says_that_the_cache_can_be_elsewhere(tmp_path: Path) -> None:

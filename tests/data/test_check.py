@@ -224,6 +224,30 @@ def test_slices_without_scribble_are_counted_along_the_thick_axis(data: Path) ->
     assert report.exit_code == 0
 
 
+@pytest.mark.parametrize(
+    ("image_mm", "scribble_mm", "bare"),
+    [
+        ((1.5, 5.0, 1.5), (1.0, 1.0, 1.0), 2),  # the labels lost their pixel size
+        ((1.0, 1.0, 1.2), (1.0, 1.0, 1.2), 5),  # no axis is clearly coarser, so it is the first
+    ],
+)
+def test_slices_are_counted_along_the_axis_on_which_training_cuts_the_image(
+    data: Path, image_mm: tuple[float, ...], scribble_mm: tuple[float, ...], bare: int
+) -> None:
+    labels = np.full((8, 3, 6), 3, np.uint8)
+    labels[:3, 1] = np.arange(3)[:, None]
+    write_nifti(data / "images/case0.nii.gz", random_image((8, 3, 6), seed=9), image_mm)
+    write_nifti(data / "scribbles/case0.nii.gz", labels, scribble_mm)
+    assert check(data).cases[0].slices_without_scribble == bare
+
+
+def test_a_validation_case_without_a_mask_is_noted_as_not_scored(data: Path) -> None:
+    write_json(data / "splits.json", {"train": ["case0"], "val": ["case1"]})
+    report = check(data)
+    assert codes(report) == [("note", "no-mask", "case1")]
+    assert report.all_findings[0].message == "no dense mask: training does not score it."
+
+
 def test_agreement_with_the_mask_finds_a_flipped_scribble(data: Path) -> None:
     mask = np.minimum(scribbled(), 2)
     for name in ("case0", "case1"):

@@ -182,6 +182,11 @@ def test_voxels_that_are_not_numbers_are_counted(value: float) -> None:
         prepare_case([volume(array)], PLANNED)
 
 
+def test_a_pixel_size_in_the_wrong_unit_is_refused_with_the_name_of_the_file() -> None:
+    with pytest.raises(InputError, match=r"^some_image\.nii\.gz: slices of .* would become 8400x8400"):
+        prepare_case([volume(np.zeros((1, 12, 12)), (8000.0, 1400.0, 1400.0))], PLANNED)
+
+
 def test_channels_of_different_shape_are_refused() -> None:
     with pytest.raises(InputError, match=r"\(1, 4, 5\).*\(1, 4, 4\)"):
         prepare_case([volume(np.zeros((1, 4, 4))), volume(np.zeros((1, 4, 5)))], PLANNED)

@@ -21,7 +21,7 @@ from small_cases import LABELS, SAME_GRID, make_case
 from shapepu.data import cache, store_build, store_entry
 from shapepu.data.case import Case
 from shapepu.data.store import SliceStore, open_store
-from shapepu.data.store_entry import PRIVATE, ArrayWriter, publish, remove_abandoned
+from shapepu.data.store_entry import PRIVATE, ArrayWriter, open_entry, publish, remove_abandoned
 from shapepu.errors import InputError
 
 
@@ -253,6 +253,23 @@ def test_the_first_to_publish_wins(tmp_path: Path) -> None:
         (tmp_path / name / "who").write_text(name)
         publish(tmp_path / name, tmp_path / "place")
     assert (tmp_path / "place" / "who").read_text() == "winner"
+
+
+def test_an_entry_that_is_shown_just_after_it_was_looked_for_is_taken_not_discarded(tmp_path: Path) -> None:
+    looks: list[Path] = []
+
+    def read(place: Path) -> str | None:
+        looks.append(place)
+        if len(looks) == 1:
+            place.mkdir(parents=True)
+            (place / "content").write_text("of another process")
+            return None
+        return (place / "content").read_text()
+
+    def build(_: Path) -> None:
+        raise AssertionError("it was there")
+
+    assert open_entry(tmp_path, "key", read, build, quiet=True) == "of another process"
 
 
 def test_an_array_written_in_pieces_is_an_ordinary_npy_file(tmp_path: Path) -> None:

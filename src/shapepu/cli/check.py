@@ -32,7 +32,7 @@ _HEADLINES = {
     "mask-unlabelled": "a dense mask holds unlabelled voxels; scores leave them out",
     "no-background-scribble": "background is not scribbled; without it structures leak into their "
     "surroundings",
-    "no-mask": "validation cases without dense mask are scored on their scribbles only",
+    "no-mask": "a validation case without dense mask is not scored in training",
     "non-finite": "an image holds NaN or infinite values",
     "not-whole-numbers": "a label file holds fractions",
     "scribble-contradicts-mask": "scribble and mask disagree; flipped or mixed up?",

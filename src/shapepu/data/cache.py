@@ -8,7 +8,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -18,7 +17,7 @@ from typing import Any
 
 from shapepu.data.volumes import Header, read_header
 from shapepu.errors import InputError
-from shapepu.files import explained
+from shapepu.files import explained, temporary_name
 
 SETTLED_NS = 2 * 10**9
 """A file written less than this before it was read may have changed once more within the same time stamp."""
@@ -150,7 +149,7 @@ def _remember(place: Path, path: Path, record: FileRecord) -> None:
 def write_json(place: Path, plain: dict[str, Any]) -> None:
     """Write a small file whole or not at all; it may be lost in a power cut, since it can be made again."""
     place.parent.mkdir(parents=True, exist_ok=True)
-    temporary = place.with_name(f".{os.getpid()}-{threading.get_ident()}-{place.name}")
+    temporary = place.with_name(temporary_name(place.name))
     try:
         temporary.write_text(json.dumps(plain, indent=1), encoding="utf-8")
         os.replace(temporary, place)

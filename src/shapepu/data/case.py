@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,6 +12,19 @@ from shapepu.errors import InputError
 from shapepu.labels import LabelSet
 
 Split = Literal["train", "val", "test", "unpaired"]
+
+GROUP_PATTERN = r"^(.+?)(?:_frame\d+|_ED|_ES)?$"
+"""Finds the patient in a case name: by default the name without ACDC's frame or a cardiac phase."""
+
+
+def patient_in(name: str, pattern: str = GROUP_PATTERN) -> str:
+    """The patient that ``pattern`` finds in the name of a case; where it finds none, the name.
+
+    The pattern is a regular expression that is searched in the name; its first bracket, or all of it, is the
+    patient.
+    """
+    match = re.search(pattern, name)
+    return (match[1 if match.re.groups else 0] if match else None) or name
 
 
 @dataclass(frozen=True)
@@ -23,7 +37,8 @@ class Case:
         scribble: sparse labels, or None.
         mask: dense labels, or None.
         split: the part of the data it belongs to; ``unpaired`` cases lend their mask, never their image.
-        group: what must not be divided between splits and is not independent in statistics: the patient.
+        group: what must not be divided between splits and is not independent in statistics: the patient,
+            whom :func:`patient_in` finds in the name when empty.
     """
 
     name: str
@@ -35,7 +50,15 @@ class Case:
 
     def __post_init__(self) -> None:
         if not self.group:
-            object.__setattr__(self, "group", self.name)
+            object.__setattr__(self, "group", patient_in(self.name))
+
+    def moved_to(self, split: Split) -> Case:
+        """The same case in another split.
+
+        Among the ``unpaired`` it has no scribble, though one may lie on disk: training on it would be another
+        experiment.
+        """
+        return replace(self, split=split, scribble=None if split == "unpaired" else self.scribble)
 
 
 @dataclass(frozen=True)
@@ -63,7 +86,7 @@ class Dataset:
         """The same data set with cases reassigned by name; cases that are not named keep their split."""
         return replace(
             self,
-            cases=tuple(replace(case, split=splits.get(case.name, case.split)) for case in self.cases),
+            cases=tuple(case.moved_to(splits.get(case.name, case.split)) for case in self.cases),
         )
 
     @property

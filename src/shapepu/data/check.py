@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from shapepu import console
 from shapepu.data.case import Case, Dataset, Split
+from shapepu.data.grid import slice_axis
 from shapepu.data.nifti import millimetres
 from shapepu.data.volumes import Header, Volume, image_suffix, read_volume, translate_labels, whole_numbers
 from shapepu.errors import InputError
@@ -159,13 +160,13 @@ class _Examination:
         scribble = self._examine_labels(self.case.scribble, grid)
         mask = self._examine_labels(self.case.mask, grid)
         if self.case.split == "val" and not self.case.mask:
-            self._add("note", "no-mask", "no dense mask: scored on its scribbles only.")
+            self._add("note", "no-mask", "no dense mask: training does not score it.")
         known: dict[str, Any] = {}
         shown = grid or (mask[0] if mask else None)
         if shown:
             known.update(shape=shown.shape, spacing_mm=shown.spacing_mm)
         if scribble:
-            known.update(self._examine_scribble(*scribble))
+            known.update(self._examine_scribble(scribble[1], grid or scribble[0]))
         if scribble and mask and scribble[1].shape == mask[1].shape:
             known.update(agreement=self._agreement(scribble[1], mask[1]))
         if mask and (mask[1] == self.labels.unlabelled).any():
@@ -272,14 +273,14 @@ class _Examination:
             )
         return True
 
-    def _examine_scribble(self, header: Header, labels: NDArray[np.uint8]) -> dict[str, Any]:
+    def _examine_scribble(self, labels: NDArray[np.uint8], grid: Header) -> dict[str, Any]:
         """Counts by class and slice; findings for scribbles that look forgotten or dense."""
         count = self.labels.count
         voxels = np.bincount(labels.ravel(), minlength=count + 1)
         drawn = labels < count
-        # The thick axis is the one a person scrolls and draws along.
-        slice_axis = int(np.argmax(header.spacing_mm))
-        touched = drawn.any(axis=tuple(axis for axis in range(3) if axis != slice_axis))
+        # Slices are those of the image, as in training: label files lose their pixel sizes more often.
+        stacked = slice_axis(grid.shape, grid.spacing_mm)
+        touched = drawn.any(axis=tuple(axis for axis in range(3) if axis != stacked))
         path = _name(self.case.scribble)
         if not drawn.any():
             self._add("warning", "empty-scribble", f"{path}: nothing is scribbled in it.")

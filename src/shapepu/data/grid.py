@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from shapepu.errors import InputError
 
 if TYPE_CHECKING:  # a help text reads the settings beside this module and must not wait for torch
+    from pathlib import Path
+
     from torch import Tensor
 
 CLEARLY_COARSER = 1.5
@@ -73,15 +75,27 @@ class SliceGrid:
 
     @classmethod
     def of(
-        cls, shape: Sequence[int], spacing_mm: Sequence[float], target_spacing_mm: Sequence[float]
+        cls,
+        shape: Sequence[int],
+        spacing_mm: Sequence[float],
+        target_spacing_mm: Sequence[float],
+        *,
+        source: Path | None = None,
     ) -> SliceGrid:
-        """The grid whose in-plane spacing is as near to the target as whole pixels over the field allow."""
+        """The grid whose in-plane spacing is as near to the target as whole pixels over the field allow.
+
+        Args:
+            shape, spacing_mm: native (Z, Y, X) and (z, y, x).
+            target_spacing_mm: in-plane (y, x).
+            source: the file they are of, for messages.
+        """
         height, width = resampled_size(shape, spacing_mm, target_spacing_mm)
         if max(height, width) > LARGEST_SIDE:
+            where = "" if source is None else f"{source}: "
             raise InputError(
-                f"slices of {tuple(shape)} voxels at {tuple(spacing_mm)} mm would become {height}x{width} "
-                f"pixels at {tuple(target_spacing_mm)} mm; the pixel size in the header or the spacing asked "
-                "for is wrong."
+                f"{where}slices of {tuple(shape)} voxels at {tuple(spacing_mm)} mm would become "
+                f"{height}x{width} pixels at {tuple(target_spacing_mm)} mm; the pixel size in the header or "
+                "the spacing asked for is wrong."
             )
         z, y, x = (int(length) for length in shape)
         z_mm, y_mm, x_mm = (float(step) for step in spacing_mm)

@@ -180,7 +180,7 @@ def prepare_case(
     for other in images[1:]:
         if other.array.shape != first.array.shape:
             raise different_shapes(other.source, other.array.shape, first.source, first.array.shape)
-    grid = SliceGrid.of(first.array.shape, first.spacing_mm, settings.spacing_mm)
+    grid = SliceGrid.of(first.array.shape, first.spacing_mm, settings.spacing_mm, source=first.source)
     prepared = np.empty((grid.slices, len(images), *grid.size), np.float32)
     for channel, image in enumerate(images):
         statistics = _statistics(settings, channel, len(images))

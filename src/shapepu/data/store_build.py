@@ -89,10 +89,8 @@ def _outline(case: Case, *, preprocessing: Preprocessing, records: FileRecords, 
         if record is not None and record.header.shape != first.header.shape:
             raise different_shapes(path, record.header.shape, case.images[0], first.header.shape)
     assert preprocessing.spacing_mm is not None, "open_store insists on planned preprocessing"
-    try:
-        grid = SliceGrid.of(first.header.shape, first.header.spacing_mm, preprocessing.spacing_mm)
-    except InputError as error:
-        raise InputError(f"{case.images[0]}: {error}") from error
+    native = (first.header.shape, first.header.spacing_mm)
+    grid = SliceGrid.of(*native, preprocessing.spacing_mm, source=case.images[0])
     return Outline(case, grid, mask, tuple(None if record is None else record.digest for record in known))
 
 

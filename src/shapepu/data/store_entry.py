@@ -100,6 +100,9 @@ def open_entry(
             return found
         with writing_to_cache(folder):
             if place.exists():
+                found = read(place)  # another process may have shown it whole since the first look
+                if found is not None:
+                    return found
                 say(f"{place} is damaged; preparing its data again", quiet=quiet)
                 discard(place)
         build(place)

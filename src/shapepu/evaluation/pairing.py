@@ -6,15 +6,12 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from shapepu.data.case import Case, Dataset
+from shapepu.data.case import GROUP_PATTERN, Case, Dataset, patient_in
 from shapepu.data.readers import read_dataset
 from shapepu.data.readers.listing import read_json, some, volumes_in
 from shapepu.data.volumes import SUFFIXES, strip_suffix
 from shapepu.errors import InputError
 from shapepu.labels import LabelSet
-
-GROUP_PATTERN = r"^(.+?)(?:_frame\d+|_ED|_ES)?$"
-"""Finds the patient in a case name: by default the name without ACDC's frame or a cardiac phase."""
 
 _ROLE = re.compile(r"_(?:mask|gt|manual|labels?|scribble)$")
 _LABEL_FILES = ("labels.json", "dataset.json", "prediction.json", "model.json")
@@ -59,8 +56,7 @@ def find_pairs(
     """Pair the label maps of ``predictions`` with ``references`` by name.
 
     ``references`` is a folder of masks, one mask, or a data set folder, of which the cases of ``split`` are
-    used. ``group_pattern`` is a regular expression that is searched in the names of masks; its first bracket,
-    or all of it, is the patient. A data set knows its patients.
+    used. ``group_pattern`` finds the patient in the names of masks; a data set knows its patients.
     """
     for role, path in (("predictions", predictions), ("references", references)):
         if not path.exists():
@@ -174,9 +170,8 @@ def _by_name(path: Path) -> dict[str, Path]:
 
 def _group(name: str, pattern: str) -> str:
     try:
-        match = re.search(pattern, name)
+        return patient_in(name, pattern)
     except re.error as error:
         raise InputError(
             f"{pattern!r} is not a regular expression: {error}; correct --group-regex."
         ) from error
-    return (match[1 if match.re.groups else 0] if match else None) or name

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from shapepu.data.readers import read_dataset
+from shapepu.data.readers import read_dataset, read_undivided
 from shapepu.errors import InputError
 from volume_files import write_json
 
@@ -103,3 +103,13 @@ def test_two_split_files_need_a_choice(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"maag_split\.json, my_split\.json\); choose one with --splits"):
         read_dataset(root)
     assert {case.group for case in read_dataset(root, splits=mine).cases} == {"patient001"}
+
+
+def test_read_undivided_all_frames_keep_their_scribbles_whatever_split_files_say(tmp_path: Path) -> None:
+    root = acdc(tmp_path)
+    write_json(root / "maag_split.json", {"train": [1], "unpaired_masks": [2]})
+    write_json(root / "my_split.json", {"train": [2]})
+    cases = read_undivided(root).cases
+    assert [case.group for case in cases] == [f"patient00{n}" for n in (1, 1, 2, 2, 3, 3)]
+    assert {case.split for case in cases} == {"train"}
+    assert all(case.scribble and case.mask for case in cases)

@@ -7,6 +7,7 @@ import pytest
 
 from shapepu.data.readers import read_dataset
 from shapepu.data.readers.folder import find_images
+from shapepu.data.readers.splits import with_validation
 from shapepu.errors import InputError
 from volume_files import plain_folder, random_image, scribbled, write_dicom, write_json, write_nifti
 
@@ -154,12 +155,59 @@ def test_a_wrong_labels_json_is_refused(tmp_path: Path, content: object) -> None
         read_dataset(root)
 
 
+@pytest.mark.parametrize(
+    ("content", "phrase"),
+    [
+        ({"background": 0}, "2 to 250 classes"),
+        ({"heart": 1, "lung": 2, "unlabelled": 0}, "must be called 'background' or have the value 0"),
+        ({"background": 0, "heart": 1, "unlabelled": -1}, "the unlabelled value must be 0 or more"),
+        ({"background": 0, "heart": 1, "ignore": 1}, "a value of its own"),
+    ],
+)
+def test_labels_that_cannot_be_are_refused_with_the_name_of_the_file(
+    tmp_path: Path, content: dict[str, int], phrase: str
+) -> None:
+    root = plain_folder(tmp_path)
+    write_json(root / "labels.json", content)
+    with pytest.raises(InputError, match=rf"labels\.json: .*{phrase}"):
+        read_dataset(root)
+
+
+def test_phases_of_one_patient_are_one_group_that_no_fold_divides(tmp_path: Path) -> None:
+    names = [f"p{patient}_{phase}" for patient in range(4) for phase in ("ED", "ES", "frame07")]
+    root = touch(
+        tmp_path, *(f"{kind}/{name}.nii" for kind in ("images", "scribbles") for name in (*names, "x"))
+    )
+    dataset = read_dataset(root)
+    assert {case.name: case.group for case in dataset.cases} == {"x": "x"} | {
+        name: name[:2] for name in names
+    }
+    for fold in range(5):
+        divided = with_validation(dataset, folds=5, fold=fold)
+        train, val = ({case.group for case in divided.split(split)} for split in ("train", "val"))
+        assert not train & val
+
+
 def test_without_labels_json_classes_come_from_the_scribbles(tmp_path: Path) -> None:
     root = plain_folder(tmp_path, classes=3)
     (root / "labels.json").unlink()
     dataset = read_dataset(root)
     assert dataset.labels.as_dict() == {"background": 0, "class1": 1, "class2": 2, "ignore": 3}
     assert "assumed from the values in 2 label files" in dataset.notes[0]
+
+
+def test_without_labels_json_a_scribble_that_cannot_be_read_is_passed_over_and_noted(tmp_path: Path) -> None:
+    root = plain_folder(tmp_path, cases=3)
+    (root / "labels.json").unlink()
+    (root / "scribbles/case1.nii.gz").write_bytes(b"")
+    dataset = read_dataset(root)
+    assert len(dataset.cases) == 3
+    assert dataset.labels.as_dict() == {"background": 0, "class1": 1, "class2": 2, "ignore": 3}
+    assert "values in 2 label files (case1.nii.gz cannot be used)" in dataset.notes[0]
+    for name in ("case0", "case2"):
+        (root / f"scribbles/{name}.nii.gz").write_bytes(b"")
+    with pytest.raises(InputError, match=r"case0\.nii\.gz: an image expected, but the file is empty"):
+        read_dataset(root)
 
 
 def test_scribbles_that_leave_zero_undrawn_need_labels_json_and_are_shown_one(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from shapepu.data.readers import LAYOUTS, read_dataset
+from shapepu.data.readers import LAYOUTS, read_dataset, read_undivided
 from shapepu.errors import InputError
 from shapepu.labels import plain_labels
 from volume_files import plain_folder, random_image, scribbled, write_json, write_nifti
@@ -67,6 +67,16 @@ def test_a_split_file_works_over_any_layout(tmp_path: Path, layout: str) -> None
     splits = write_json(tmp_path / "mine.json", [{"train": [], "val": []}, {"train": [], "val": [name]}])
     (case,) = read_dataset(root, splits=splits, fold=1).cases
     assert (case.name, case.split) == (name, "val")
+
+
+@pytest.mark.parametrize("layout", EXAMPLES)
+def test_read_undivided_no_split_file_is_looked_at(tmp_path: Path, layout: str) -> None:
+    root = EXAMPLES[layout](tmp_path)
+    for name in ("splits.json", "splits_final.json", "my_split.json"):
+        write_json(root / name, {"val": ["nobody"]})
+    undivided = read_undivided(root)
+    assert undivided.layout == layout
+    assert {case.split for case in undivided.cases} == {"train"}
 
 
 def test_an_unknown_folder_lists_what_it_holds_and_what_was_expected(tmp_path: Path) -> None:

@@ -53,6 +53,20 @@ def test_channels_are_in_the_order_of_dataset_json(tmp_path: Path) -> None:
     assert [path.name for path in dataset.cases[1].images] == ["b_0000.nii.gz", "b_0001.nii.gz"]
 
 
+def test_a_channel_without_a_name_is_named_by_its_number(tmp_path: Path) -> None:
+    names = {"0": "LGE", "1": ""}
+    dataset = read_dataset(nnunet(tmp_path, {**DESCRIPTION, "channel_names": names}, channels=2))
+    assert dataset.channels == ("LGE", "channel 1")
+
+
+def test_phases_of_one_patient_are_one_group(tmp_path: Path) -> None:
+    for name in ("p1_ED", "p1_ES", "p2_frame01", "p2_frame12", "p3"):
+        write_nifti(tmp_path / f"imagesTr/{name}_0000.nii.gz", random_image())
+        write_nifti(tmp_path / f"labelsTr/{name}.nii.gz", scribbled())
+    write_json(tmp_path / "dataset.json", {**DESCRIPTION, "numTraining": 5})
+    assert [case.group for case in read_dataset(tmp_path).cases] == ["p1", "p1", "p2", "p2", "p3"]
+
+
 def test_version_one_is_understood(tmp_path: Path) -> None:
     labels = {"0": "background", "1": "rv", "2": "lv"}
     dataset = read_dataset(nnunet(tmp_path, {"labels": labels, "modality": {"0": "MRI"}}))
@@ -125,7 +139,7 @@ def changed(**keys: Any) -> dict[str, Any]:
             r"one integer \(regions are not supported\); got rv: \[1, 2\]",
         ),
         (changed(labels={"rv": 0, "lv": 1}), '"background" must be 0; got None'),
-        (changed(labels={"background": 0, "ignore": 1}), "2 to 250 classes"),
+        (changed(labels={"background": 0, "ignore": 1}), r"dataset\.json: .*2 to 250 classes"),
         (changed(file_ending=".png"), r"file_ending '\.png' cannot be read"),
         (changed(channel_names=None), '"channel_names" must number the channels from 0'),
         (changed(channel_names={"1": "MRI"}), '"channel_names" must number the channels from 0'),

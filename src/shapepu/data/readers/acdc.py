@@ -27,7 +27,7 @@ def recognises(root: Path) -> bool:
     return any((root / "training").glob("patient*/"))
 
 
-def read(root: Path, labels: LabelSet | None = None, splits: Path | None = None, fold: int = 0) -> Dataset:
+def read(root: Path, labels: LabelSet | None = None) -> Dataset:
     scribbles = {
         path.name.split("_scribble.")[0]: path for path in sorted(root.rglob("patient*_scribble.nii*"))
     }
@@ -40,9 +40,12 @@ def read(root: Path, labels: LabelSet | None = None, splits: Path | None = None,
     names = {case.name for case in cases}
     if strangers := [name for name in scribbles if name not in names]:
         notes.append(f"scribbles without an image, left out: {some(strangers)}.")
-    dataset = Dataset(root, "acdc", labels or LABELS, tuple(cases), ("MRI",), tuple(notes))
-    chosen = splits or _own_splits(root)
-    return apply_splits(dataset, chosen, fold) if chosen else _by_scribbles(dataset)
+    return Dataset(root, "acdc", labels or LABELS, tuple(cases), ("MRI",), tuple(notes))
+
+
+def divide(dataset: Dataset, fold: int = 0) -> Dataset:
+    own = _own_splits(dataset.root)
+    return apply_splits(dataset, own, fold) if own else _by_scribbles(dataset)
 
 
 def _cases(folder: Path, split: Split, scribbles: dict[str, Path]) -> list[Case]:

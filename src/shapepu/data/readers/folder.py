@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import get_args
 
 from shapepu.data.case import Case, Dataset, Split
-from shapepu.data.readers.listing import read_json, some, volumes_in
+from shapepu.data.readers.listing import label_set, read_json, some, volumes_in
 from shapepu.data.readers.splits import apply_splits
 from shapepu.data.volumes import count_values, read_volume, whole_numbers
 from shapepu.errors import InputError
@@ -34,7 +34,7 @@ def recognises(root: Path) -> bool:
     return any((folder / "images").is_dir() for folder in (root, *(root / split for split in _SPLITS)))
 
 
-def read(root: Path, labels: LabelSet | None = None, splits: Path | None = None, fold: int = 0) -> Dataset:
+def read(root: Path, labels: LabelSet | None = None) -> Dataset:
     notes: list[str] = []
     if (root / "images").is_dir() and (root / "train").is_dir():
         raise InputError(
@@ -53,12 +53,13 @@ def read(root: Path, labels: LabelSet | None = None, splits: Path | None = None,
                 f"{root}: {case.name} has {len(case.images)} channels, others {channels}; complete it."
             )
     names = ("image",) if channels == 1 else tuple(f"channel {index}" for index in range(channels))
-    dataset = Dataset(root, "folder", labels, tuple(cases), names, tuple(notes))
-    own = next(
-        (root / name for name in ("splits.json", "splits_final.json") if (root / name).is_file()), None
-    )
-    chosen = splits or own
-    return apply_splits(dataset, chosen, fold) if chosen else dataset
+    return Dataset(root, "folder", labels, tuple(cases), names, tuple(notes))
+
+
+def divide(dataset: Dataset, fold: int = 0) -> Dataset:
+    files = (dataset.root / name for name in ("splits.json", "splits_final.json"))
+    own = next((file for file in files if file.is_file()), None)
+    return apply_splits(dataset, own, fold) if own else dataset
 
 
 def find_images(folder: Path, names: Collection[str] = ()) -> dict[str, tuple[Path, ...]]:
@@ -135,17 +136,22 @@ def _labels(root: Path, cases: Sequence[Case]) -> tuple[LabelSet, list[str]]:
         content = read_json(path)
         if not isinstance(content, dict) or not all(isinstance(value, int) for value in content.values()):
             raise InputError(f'{path}: expected {{"background": 0, "heart": 1, "ignore": 2}} or the like.')
-        return LabelSet.from_dict(content), []
+        return label_set(content, path), []
     return _inferred_labels(root, cases)
 
 
 def _inferred_labels(root: Path, cases: Sequence[Case]) -> tuple[LabelSet, list[str]]:
-    """Classes from the values in the label files: the one thing a reader reads voxels for."""
+    """Classes from the values in the label files: the one thing a reader reads voxels for.
+
+    A file that cannot be read is passed over, so that `shapepu check` comes to all the others; who trains on
+    it is told then.
+    """
     scribbles = [case.scribble for case in cases if case.scribble]
     files = scribbles or [case.mask for case in cases if case.mask]
-    voxels: Counter[int] = Counter()
-    for path in files:
-        voxels.update(count_values(whole_numbers(read_volume(path).array, path)))
+    found, problems = _counted(files)
+    if problems and not found:
+        raise next(iter(problems.values()))
+    voxels = sum(found, Counter[int]())
     if not voxels or min(voxels) < 0:
         raise InputError(f"{root}: labels.json is missing, and no label file tells the classes; write it.")
     unlabelled = max(voxels) if scribbles else max(voxels) + 1
@@ -156,8 +162,20 @@ def _inferred_labels(root: Path, cases: Sequence[Case]) -> tuple[LabelSet, list[
     if len(names) < 2:
         raise InputError(f"{root}: labels.json is missing, and {some(files, 1)} shows no structure to learn.")
     labels = LabelSet(names, tuple(classes), unlabelled)
-    note = f"labels.json is missing; assumed from the values in {len(files)} label files: "
+    without = f" ({some([path.name for path in problems])} cannot be used)" if problems else ""
+    note = f"labels.json is missing; assumed from the values in {len(found)} label files{without}: "
     return labels, [note + json.dumps(labels.as_dict()) + "."]
+
+
+def _counted(files: Sequence[Path]) -> tuple[list[Counter[int]], dict[Path, InputError]]:
+    """Voxels of each value in each file that can be read, and what is wrong with the others."""
+    found, problems = [], {}
+    for path in files:
+        try:
+            found.append(Counter(count_values(whole_numbers(read_volume(path).array, path))))
+        except InputError as error:
+            problems[path] = error
+    return found, problems
 
 
 def _ambiguous(root: Path, voxels: Counter[int]) -> InputError:

@@ -9,6 +9,7 @@ from typing import Any
 
 from shapepu.data.volumes import image_suffix, strip_suffix
 from shapepu.errors import InputError
+from shapepu.labels import LabelSet
 
 
 def volumes_in(folder: Path, *, series: bool = False) -> dict[str, Path]:
@@ -41,6 +42,14 @@ def read_json(path: Path) -> Any:
         raise InputError(f"{path}: a JSON text file expected, got something else; replace it.") from error
     except OSError as error:
         raise InputError(f"{path}: it cannot be read ({error.strerror}).") from error
+
+
+def label_set(declared: dict[str, int], path: Path) -> LabelSet:
+    """The label set that the file at ``path`` declares, or one line naming the file."""
+    try:
+        return LabelSet.from_dict(declared)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from error
 
 
 def some(names: Sequence[object], at_most: int = 5) -> str:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 from shapepu.data.case import Case, Dataset, Split
 from shapepu.data.readers.listing import some, volumes_in
-from shapepu.data.readers.splits import apply_splits
 from shapepu.labels import LabelSet, plain_labels
 
 LOOKS_LIKE = "train/images/subjectN_DE.nii.gz and train/labels/subjectN_DE_scribble.nii.gz (or _manual)"
@@ -23,11 +22,10 @@ def recognises(root: Path) -> bool:
     return any(any((root / folder / "images").glob("subject*")) for folder in _FOLDERS)
 
 
-def read(root: Path, labels: LabelSet | None = None, splits: Path | None = None, fold: int = 0) -> Dataset:
+def read(root: Path, labels: LabelSet | None = None) -> Dataset:
     notes: list[str] = []
     cases = [case for folder, split in _FOLDERS.items() for case in _cases(root / folder, split, notes)]
-    dataset = Dataset(root, "mscmr", labels or LABELS, tuple(cases), ("LGE",), tuple(notes))
-    return apply_splits(dataset, splits, fold) if splits else dataset
+    return Dataset(root, "mscmr", labels or LABELS, tuple(cases), ("LGE",), tuple(notes))
 
 
 def _cases(folder: Path, split: Split, notes: list[str]) -> list[Case]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from shapepu.data.case import Case, Dataset, Split
-from shapepu.data.readers.listing import read_json, some, volumes_in
+from shapepu.data.readers.listing import label_set, read_json, some, volumes_in
 from shapepu.data.readers.splits import apply_splits
 from shapepu.data.volumes import SUFFIXES
 from shapepu.errors import InputError
@@ -23,7 +23,7 @@ def recognises(root: Path) -> bool:
     return (root / "dataset.json").is_file() or (root / "imagesTr").is_dir()
 
 
-def read(root: Path, labels: LabelSet | None = None, splits: Path | None = None, fold: int = 0) -> Dataset:
+def read(root: Path, labels: LabelSet | None = None) -> Dataset:
     description = _description(root / "dataset.json")
     labels = labels or _label_set(description, root / "dataset.json")
     channels = _channels(description, root / "dataset.json")
@@ -40,10 +40,12 @@ def read(root: Path, labels: LabelSet | None = None, splits: Path | None = None,
             "or make scribbles from them with `shapepu scribble`."
         )
     cases += _cases(root, "test", len(channels), False, notes)
-    dataset = Dataset(root, "nnunet", labels, tuple(cases), channels, tuple(notes))
-    own_splits = root / "splits_final.json"
-    chosen = splits or (own_splits if own_splits.is_file() else None)
-    return apply_splits(dataset, chosen, fold) if chosen else dataset
+    return Dataset(root, "nnunet", labels, tuple(cases), channels, tuple(notes))
+
+
+def divide(dataset: Dataset, fold: int = 0) -> Dataset:
+    own = dataset.root / "splits_final.json"
+    return apply_splits(dataset, own, fold) if own.is_file() else dataset
 
 
 def _description(path: Path) -> dict[str, Any]:
@@ -88,7 +90,7 @@ def _label_set(description: dict[str, Any], path: Path) -> LabelSet:
             f"labels in the files too."
         )
     in_order = {name: value for value, name in sorted((v, k) for k, v in values.items())}
-    return LabelSet.from_dict(in_order)
+    return label_set(in_order, path)
 
 
 def _channels(description: dict[str, Any], path: Path) -> tuple[str, ...]:
@@ -98,7 +100,8 @@ def _channels(description: dict[str, Any], path: Path) -> tuple[str, ...]:
             f'{path}: "channel_names" must number the channels from 0, for example {{"0": "MRI"}}; got '
             f"{names!r}."
         )
-    return tuple(str(names[str(index)]) for index in range(len(names)))
+    # nnU-Net takes any name, also none; a model keeps a name for each.
+    return tuple(str(names[str(index)]) or f"channel {index}" for index in range(len(names)))
 
 
 def _cases(root: Path, split: Split, channels: int, sparse: bool, notes: list[str]) -> list[Case]:

@@ -138,11 +138,8 @@ def _index(cases: Sequence[Case]) -> dict[str, list[str]]:
 
 
 def _moved(case: Case, split: Split, path: Path) -> Case:
-    if split != "unpaired":
-        return replace(case, split=split)
-    if case.mask is None:
+    if split == "unpaired" and case.mask is None:
         raise InputError(
             f"{path}: {case.name} is listed as an unpaired mask, but it has no mask; list another."
         )
-    # Its scribbles may lie on disk all the same; training on them would be another experiment.
-    return replace(case, split=split, scribble=None)
+    return case.moved_to(split)
