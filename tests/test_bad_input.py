@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
+import json
 import os
+import pickle
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -271,13 +275,37 @@ class TestData:
         assert "class 'myo' is scribbled in no training case, so it cannot be learned; draw some" in said
 
     def test_labels_outside_the_set(self, data: Path, message: Message) -> None:
-        rewrite(data / "train/scribbles/train001.nii.gz", lambda labels: labels + 7)
-        assert "train001.nii.gz" in message(data)
+        path = data / "train/scribbles/train001.nii.gz"
+        rewrite(path, lambda labels: labels + 7)
+        said = message(data)
+        assert f"{path}: it holds the values 7 (" in said
+        assert "expected 0 background, 1 rv, 2 myo, 3 lv, 4 ignore; correct the file or the label set" in said
+
+    def test_labels_that_are_no_whole_numbers(self, data: Path, message: Message) -> None:
+        path = data / "train/scribbles/train001.nii.gz"
+        rewrite(path, lambda labels: np.where(labels == 1, 1.5, labels).astype(np.float32))
+        said = message(data)
+        assert f"{path}: labels are whole numbers, but " in said
+        assert "voxels are not (for example 1.5)" in said
+
+    @pytest.mark.parametrize(
+        ("shape", "reason"),
+        [
+            ((40, 32), "got 2-D (32 x 40); save a single 2-D image as a volume of one slice"),
+            ((2, 4, 40, 32), "got 4-D (32 x 40 x 4 x 2); save each time frame as a case"),
+        ],
+    )
+    def test_an_image_that_is_no_volume(
+        self, shape: tuple[int, ...], reason: str, data: Path, message: Message
+    ) -> None:
+        path = data / "train/images/train001.nii.gz"
+        write(path, np.zeros(shape, np.int16), (4.0,) * len(shape))
+        assert f"{path}: a 3-D volume expected, {reason}" in message(data)
 
     def test_an_image_and_a_scribble_of_different_size(self, data: Path, message: Message) -> None:
         rewrite(data / "train/scribbles/train001.nii.gz", lambda labels: labels[:, :-1])
         said = message(data)
-        assert "train001.nii.gz" in said
+        assert "scribbles/train001.nii.gz" in said
         assert "shape" in said
 
     @pytest.mark.parametrize("value", [np.nan, np.inf])
@@ -292,15 +320,53 @@ class TestData:
         assert "train002.nii.gz: 1 of " in said
         assert "Repair the file or leave the case out" in said
 
-    @pytest.mark.parametrize("content", [b"", b"not an image", None])
-    def test_a_file_that_is_no_image(self, content: bytes | None, data: Path, message: Message) -> None:
-        path = data / "train/images/train000.nii.gz"
-        path.write_bytes(path.read_bytes()[:500] if content is None else content)
-        assert str(path) in message(data)
+    @pytest.mark.parametrize("kind", ["images", "scribbles"])
+    @pytest.mark.parametrize(
+        ("spoil", "reason"),
+        [
+            (lambda content: b"", "an image expected, but the file is empty (0 bytes)"),
+            (
+                lambda content: b"not an image",
+                "a NIfTI file expected, but its content starts with b'not an image'",
+            ),
+            (lambda content: content[:-40], "truncated: its compressed stream ends too early"),
+        ],
+        ids=["empty", "text", "truncated"],
+    )
+    def test_a_file_that_is_no_image(
+        self, kind: str, spoil: Callable[[bytes], bytes], reason: str, data: Path, message: Message
+    ) -> None:
+        path = data / f"train/{kind}/train000.nii.gz"
+        path.write_bytes(spoil(path.read_bytes()))
+        assert f"{path}: {reason}" in message(data)
 
     def test_a_broken_validation_case_is_known_before_training(self, data: Path, message: Message) -> None:
         rewrite(data / "val/masks/val000.nii.gz", lambda labels: labels[:-1])
-        assert "val000.nii.gz" in message(data)
+        said = message(data)
+        assert "val000.nii.gz" in said
+        assert "shape" in said
+
+    @pytest.mark.parametrize(
+        ("text", "reason"),
+        [
+            (None, "dataset.json is missing: nnU-Net's layout needs it, with labels, channel_names and file"),
+            ('{"labels":', "dataset.json: invalid JSON in line 1, column 11"),
+            ('{"labels": [0, 1]}', 'dataset.json: the key "labels" is missing or not an object'),
+            ('{"labels": {"background": 0, "rv": 1}}', 'dataset.json: "channel_names" must number the'),
+            (
+                '{"channel_names": {"0": "MRI"}, "labels": {"background": 0, "rv": 1, "ignore": 9}}',
+                'dataset.json: "ignore" must be the highest label, here 2; got 9',
+            ),
+        ],
+        ids=["missing", "broken", "labels as a list", "no channels", "ignore too high"],
+    )
+    def test_a_missing_or_wrong_dataset_json(
+        self, text: str | None, reason: str, data: Path, tmp_path: Path, message: Message
+    ) -> None:
+        root = as_nnunet(data, tmp_path / "nnunet")
+        if text is not None:
+            (root / "dataset.json").write_text(text)
+        assert reason in message(root)
 
 
 class TestUnusualData:
@@ -310,7 +376,8 @@ class TestUnusualData:
         """A case without a heart, one slice, one pixel, an image smaller and one larger than the patch."""
         images, scribbles = data / "train/images", data / "train/scribbles"
         shapes = {"empty": (3, 36, 36), "flat": (1, 36, 36), "dot": (1, 1, 1), "small": (2, 9, 7)}
-        for name, shape in {**shapes, "large": (2, 150, 130)}.items():
+        shapes["large"] = (2, 150, 130)
+        for name, shape in shapes.items():
             image = np.random.default_rng(0).integers(0, 1000, shape).astype(np.int16)
             write(images / f"{name}.nii.gz", image)
             write(scribbles / f"{name}.nii.gz", np.where(image % 7 == 0, 0, UNLABELLED).astype(np.uint8))
@@ -344,6 +411,30 @@ class TestRuns:
         assert f"{last}: not a checkpoint of shapepu, or damaged" in said
         assert weights(copy), "the model that was exported stays"
         assert yaml.safe_load((copy / "config.yaml").read_text())["settings"]["epochs"] == 1
+
+    @pytest.mark.parametrize("file", ["checkpoint/last.pt", "model/weights.safetensors"])
+    @pytest.mark.parametrize("kind", ["text", "pickle", "torch.save"])
+    def test_bytes_of_a_stranger_are_refused_and_not_executed(
+        self,
+        kind: str,
+        file: str,
+        copy: Path,
+        hearts: Path,
+        tmp_path: Path,
+        capsys: pytest.CaptureFixture[str],
+    ) -> None:
+        owned, out, before = tmp_path / "owned", tmp_path / "out", visible_files(copy)
+        content = b"epoch," if kind == "text" else hostile(owned, zipped=kind == "torch.save")
+        (copy / file).write_bytes(content)
+        vouch_for(content, copy / "model/model.json")
+        argv = resume_arguments(hearts, copy, "--epochs", "2")
+        if "weights" in file:
+            argv = ["predict", str(copy), str(hearts / "test/images"), str(out), "--quiet"]
+        said = refused(argv, capsys)
+        assert f"{copy / file}: not a " in said
+        assert not owned.exists()
+        assert not out.exists()
+        assert visible_files(copy) == before
 
     def test_a_checkpoint_of_another_program(
         self, copy: Path, hearts: Path, capsys: pytest.CaptureFixture[str]
@@ -414,6 +505,43 @@ class TestRuns:
             assert all(bool(torch.isfinite(tensor).all()) for tensor in state.values())
 
 
+class Payload:
+    """What an attacker would send: unpickling it makes a folder."""
+
+    def __init__(self, target: Path) -> None:
+        self.target = target
+
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return os.mkdir, (str(self.target),)
+
+
+def hostile(owned: Path, *, zipped: bool) -> bytes:
+    """A checkpoint that makes the folder ``owned`` when it is unpickled."""
+    state, stream = {"format": 1, "epoch": Payload(owned)}, io.BytesIO()
+    if zipped:
+        torch.save(state, stream)
+    else:
+        pickle.dump(state, stream, protocol=2)
+    return stream.getvalue()
+
+
+def vouch_for(content: bytes, description: Path) -> None:
+    """Let a model say that ``content`` is its weights, or nobody would look into them."""
+    plain = json.loads(description.read_text())
+    plain["weights_sha256"] = hashlib.sha256(content).hexdigest()
+    description.write_text(json.dumps(plain))
+
+
+def as_nnunet(data: Path, root: Path) -> Path:
+    """The training cases in nnU-Net's layout, still without dataset.json."""
+    for kind, folder, ending in (("images", "imagesTr", "_0000"), ("scribbles", "labelsTr", "")):
+        (root / folder).mkdir(parents=True)
+        for path in (data / "train" / kind).iterdir():
+            name = path.name.removesuffix(".nii.gz")
+            shutil.copy(path, root / folder / f"{name}{ending}.nii.gz")
+    return root
+
+
 def rewrite(path: Path, change: Callable[[np.ndarray], np.ndarray]) -> None:
     """Exchange the voxels of a file and keep their size in mm."""
     image = sitk.ReadImage(str(path))
@@ -422,6 +550,6 @@ def rewrite(path: Path, change: Callable[[np.ndarray], np.ndarray]) -> None:
 
 
 def write(path: Path, array: np.ndarray, spacing_mm: tuple[float, ...] = (8.0, 4.0, 4.0)) -> None:
-    image = sitk.GetImageFromArray(array)
+    image = sitk.GetImageFromArray(array, isVector=False)
     image.SetSpacing(spacing_mm[::-1])
     sitk.WriteImage(image, str(path))

@@ -51,7 +51,7 @@ def test_a_hostile_pickle_is_refused_and_not_executed(tmp_path: Path, bare: bool
     assert not owned.exists()
 
 
-@pytest.mark.parametrize("content", [b"", b"not a checkpoint", b"PK\x03\x04 half a zip"])
+@pytest.mark.parametrize("content", [b"", b"not a checkpoint", b"epoch,", b"PK\x03\x04 half a zip"])
 def test_a_damaged_file_is_named(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "last.pt").write_bytes(content)
     with pytest.raises(InputError, match=r"last\.pt: not a checkpoint of shapepu, or damaged"):
@@ -68,6 +68,9 @@ def test_a_truncated_checkpoint_is_named(tmp_path: Path) -> None:
 
 def test_checkpoints_of_other_programs_and_versions_are_told_apart(tmp_path: Path) -> None:
     torch.save({"state_dict": {}}, tmp_path / "foreign.pt")
+    with pytest.raises(InputError, match="of another program"):
+        load_checkpoint(tmp_path / "foreign.pt")
+    torch.save({"format": torch.zeros(2)}, tmp_path / "foreign.pt")
     with pytest.raises(InputError, match="of another program"):
         load_checkpoint(tmp_path / "foreign.pt")
     torch.save({"format": 99}, tmp_path / "newer.pt")

@@ -57,7 +57,7 @@ def test_an_interrupted_demo_goes_on_and_a_finished_one_is_only_shown_again(
 
 
 def test_report_and_picture_are_where_the_demo_says(tmp_path: Path) -> None:
-    result = demo.run_demo(tmp_path / "demo", epochs=1, quiet=True)
+    result = demo.run_demo(tmp_path / "demo", epochs=1, seed=0, quiet=True)
     assert result.report.read_text(encoding="utf-8").startswith("<!DOCTYPE html>")
     assert result.picture.stat().st_size < 200_000
     with Image.open(result.picture) as picture:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,10 +14,11 @@ import numpy as np
 import pytest
 import SimpleITK as sitk
 
+from shapepu import folder_prediction
 from shapepu.bundle import Bundle
 from shapepu.data.case import Case
 from shapepu.data.preprocess import Preprocessing
-from shapepu.data.volumes import read_volume
+from shapepu.data.volumes import read_volume, write_labels
 from shapepu.errors import InputError
 from shapepu.folder_prediction import RECORD, predict_cases, predict_files
 from shapepu.labels import LabelSet
@@ -34,12 +37,18 @@ def bundle() -> Bundle:
     return bundle_around(Bands((-0.5, 0.8)), labels=LABELS)
 
 
+@pytest.fixture
+def successor() -> Bundle:
+    """Another model, with other answers."""
+    return replace(bundle_around(Bands((0.0, 1.2)), labels=LABELS), fingerprint="1" * 64)
+
+
 RAW = PredictOptions(largest_component="off", precision="fp32")
 
 
-def expected(image: np.ndarray) -> np.ndarray:
+def expected(image: np.ndarray, thresholds: tuple[float, float] = (-0.5, 0.8)) -> np.ndarray:
     standardised = (image - image.mean()) / image.std()
-    return VALUES[np.digitize(standardised, (-0.5, 0.8))]
+    return VALUES[np.digitize(standardised, thresholds)]
 
 
 def images_in(folder: Path, count: int = 3) -> Path:
@@ -50,6 +59,10 @@ def images_in(folder: Path, count: int = 3) -> Path:
 
 def found(folder: Path) -> list[str]:
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
+
+
+def visible(folder: Path) -> list[str]:
+    return [name for name in found(folder) if not name.startswith(".")]
 
 
 OBLIQUE = np.eye(4)
@@ -185,6 +198,86 @@ def test_other_images_by_another_model_do_not_join_a_folder_either(tmp_path, bun
             replace(bundle, fingerprint="1" * 64), more / "case4.nii.gz", out, options=RAW, quiet=True
         )
     assert (found(out), (out / RECORD).read_bytes()) == before
+
+
+def is_by_the_successor(out: Path, number: int) -> bool:
+    labels = read_volume(out / f"case{number}.nii.gz").array
+    return np.array_equal(labels, expected(random_image(seed=number), (0.0, 1.2)))
+
+
+def test_an_interrupted_change_of_the_model_leaves_no_case_of_the_old_one_as_finished(
+    tmp_path, bundle, successor, monkeypatch
+):
+    images, out = images_in(tmp_path / "in"), tmp_path / "out"
+    predict_files(bundle, images, out, options=RAW, quiet=True)
+
+    def interrupted_in_the_second_case(path, *rest):
+        if "case1" in path.name:
+            raise KeyboardInterrupt
+        write_labels(path, *rest)
+
+    monkeypatch.setattr(folder_prediction, "write_labels", interrupted_in_the_second_case)
+    with pytest.raises(KeyboardInterrupt):
+        predict_files(successor, images, out, options=RAW, overwrite=True, quiet=True)
+    monkeypatch.undo()
+    outcome = predict_files(successor, images, out, options=RAW, quiet=True)
+    assert [path.name for path in outcome.predicted] == ["case1.nii.gz", "case2.nii.gz"]
+    assert all(is_by_the_successor(out, number) for number in range(3))
+
+
+@pytest.mark.parametrize("same_model", [True, False])
+def test_overwriting_leaves_no_probabilities_of_earlier_labels(tmp_path, bundle, successor, same_model):
+    images, out = images_in(tmp_path / "in", 1), tmp_path / "out"
+    with_both = replace(RAW, probabilities=True, uncertainty=True)
+    predict_files(bundle, images, out, options=with_both, quiet=True)
+    predict_files(bundle if same_model else successor, images, out, options=RAW, overwrite=True, quiet=True)
+    assert visible(out) == ["case0.nii.gz", RECORD]
+
+
+def test_of_shards_that_change_the_model_at_once_none_removes_what_another_has_finished(
+    tmp_path, bundle, successor, monkeypatch
+):
+    images, out = images_in(tmp_path / "in"), tmp_path / "out"
+    predict_files(bundle, images, out, options=RAW, quiet=True)
+
+    def shard(text: str) -> list[str]:
+        options = {"options": RAW, "shard": parse_shard(text), "overwrite": True, "quiet": True}
+        return [path.name for path in predict_files(successor, images, out, **options).predicted]
+
+    @contextmanager
+    def the_other_is_first(file: Path) -> Iterator[None]:
+        """It has seen the same old record, and is done before this one gets the lock."""
+        monkeypatch.undo()
+        assert shard("2/2") == ["case1.nii.gz"]
+        yield
+
+    monkeypatch.setattr(folder_prediction, "waiting_claim", the_other_is_first)
+    assert shard("1/2") == ["case0.nii.gz", "case2.nii.gz"]
+    assert all(is_by_the_successor(out, number) for number in range(3))
+
+
+def test_labels_of_other_images_by_an_earlier_model_are_not_passed_on_to_the_next(
+    tmp_path, bundle, successor
+):
+    images, out = images_in(tmp_path / "in"), tmp_path / "out"
+    predict_files(bundle, images, out, options=RAW, quiet=True)
+    (images / "case2.nii.gz").unlink()
+    before = found(out), (out / RECORD).read_bytes()
+    with pytest.raises(InputError, match=r"of other images too.*\(case2\.nii\.gz\).*move them away"):
+        predict_files(successor, images, out, options=RAW, overwrite=True, quiet=True)
+    assert (visible(out), (out / RECORD).read_bytes()) == before
+    (out / "case2.nii.gz").unlink()
+    predict_files(successor, images, out, options=RAW, overwrite=True, quiet=True)
+    assert all(is_by_the_successor(out, number) for number in range(2))
+
+
+def test_labels_drawn_by_hand_are_not_written_over_for_the_sake_of_their_probabilities(tmp_path, bundle):
+    images, out = images_in(tmp_path / "in", 1), tmp_path / "out"
+    out.mkdir()
+    (out / "case0.nii.gz").write_bytes(b"drawn by hand")
+    with pytest.raises(InputError, match="drawn by hand"):
+        predict_files(bundle, images, out, options=replace(RAW, probabilities=True), quiet=True)
+    assert (out / "case0.nii.gz").read_bytes() == b"drawn by hand"
 
 
 def test_a_bad_case_does_not_stop_the_others(tmp_path, bundle, capsys):

@@ -45,9 +45,10 @@ def test_the_pixel_size_of_an_array_decides_what_the_network_sees(model):
     model.predict(image, spacing_mm=(5, 3.0, 3.0))
     model.predict(image[0], spacing_mm=(3.0, 3.0))
     model.predict(image)
+    model.predict(image, spacing_mm=np.array([5, 3.0, 3.0]))
     # Twice the model's 1.5 mm gives twice the pixels, on a side of at least 32 in steps of 16.
     shapes = [shape[-2:] for shape in model.bundle.method.network.shapes]
-    assert shapes == [(80, 64), (80, 64), (48, 32)]
+    assert shapes == [(80, 64), (80, 64), (48, 32), (80, 64)]
 
 
 def test_slices_of_oblong_pixels_are_still_slices():

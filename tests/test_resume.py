@@ -6,6 +6,7 @@ import importlib
 import json
 import multiprocessing
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -20,6 +21,7 @@ import torch
 import yaml
 
 from shapepu.cli import main
+from shapepu.runfolder import RunFolder
 from shapepu.training import Trainer
 from small_runs import (
     SHAPEPU_AT_ONCE,
@@ -160,6 +162,17 @@ def test_minutes_go_on_from_what_was_spent(hearts: Path, tmp_path: Path) -> None
     minutes = [float(row["minutes"]) for row in metrics(run)]
     assert minutes == sorted(minutes)
     assert spent + 0.03 <= minutes[-1] < spent + 0.5
+
+
+def test_a_run_that_is_under_way_is_not_taken_up_beside_it(
+    hearts: Path, straight: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = Path(shutil.copytree(straight, tmp_path / "run"))
+    with RunFolder(run, quiet=True).told():
+        said = refused(resume_arguments(hearts, run, "--epochs", str(EPOCHS + 1)), capsys)
+    assert f"{run}: another process (number {os.getpid()}) is at work on this run; wait until" in said
+    assert weights(run) == weights(straight)
+    assert len(metrics(run)) == EPOCHS
 
 
 def test_ctrl_c_says_how_to_go_on(

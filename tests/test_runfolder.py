@@ -3,18 +3,48 @@
 from __future__ import annotations
 
 import csv
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 import yaml
 
+from shapepu import claims, runfolder
+from shapepu.claims import claim
 from shapepu.errors import InputError
 from shapepu.runfolder import RunFolder, versions
+
+WORK = """
+import sys
+from shapepu.runfolder import RunFolder
+with RunFolder(sys.argv[1], quiet=True).told():
+    print("at work", flush=True)
+    sys.stdin.readline()
+"""
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> RunFolder:
     return RunFolder(tmp_path / "runs" / "first", quiet=True)
+
+
+@pytest.fixture
+def at_work(run: RunFolder) -> Iterator[subprocess.Popen[str]]:
+    """Another process that is at work on the run."""
+    run.write_config({})
+    argv = [sys.executable, "-c", WORK, str(run.root)]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "at work\n"
+        yield process
+        process.kill()
+
+
+def files(run: RunFolder) -> set[str]:
+    return {path.name for path in run.root.iterdir()}
 
 
 def test_a_new_run_gets_its_folder_and_leaves_no_trace_of_the_probe(run: RunFolder) -> None:
@@ -117,6 +147,68 @@ def test_what_never_became_a_run_leaves_a_folder_that_was_there(run: RunFolder) 
     with pytest.raises(InputError), run.told():
         raise InputError("no scribbles")
     assert list(run.root.iterdir()) == []
+
+
+def test_a_run_that_another_process_works_on_is_refused_and_left_alone(
+    run: RunFolder, at_work: subprocess.Popen[str]
+) -> None:
+    run.log.write_text("theirs\n")
+    with pytest.raises(InputError, match=rf"another process \(number {at_work.pid}\) is at work"), run.told():
+        raise AssertionError("let in")
+    assert run.log.read_text() == "theirs\n"
+    at_work.communicate("enough\n", timeout=60)
+    with run.told():
+        pass
+    assert files(run) == {"config.yaml", "train.log"}
+
+
+def test_a_process_that_was_killed_at_work_is_in_nobodys_way(
+    run: RunFolder, at_work: subprocess.Popen[str]
+) -> None:
+    at_work.kill()
+    at_work.wait(timeout=60)
+    with run.told():
+        pass
+    assert files(run) == {"config.yaml"}
+
+
+def test_a_new_run_is_refused_beside_one_that_has_written_nothing_yet(run: RunFolder) -> None:
+    run.create()
+    with run.told():
+        late = RunFolder(run.root, quiet=True)
+        late.create()
+        run.say("starting")
+        with pytest.raises(InputError, match="is at work on this run"), late.told():
+            raise AssertionError("let in")
+        assert run.log.is_file()
+
+
+def test_a_lock_on_a_file_that_its_last_holder_took_away_is_none(
+    run: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @contextmanager
+    def late(file: Path) -> Iterator[bool]:
+        with claim(file) as mine:
+            file.unlink()
+            file.write_text("1")  # that of the next process, which came first
+            yield mine
+
+    monkeypatch.setattr(runfolder, "claim", late)
+    with pytest.raises(InputError, match=r"another process \(number 1\) is at work"), run.told():
+        raise AssertionError("let in")
+
+
+def test_a_file_system_without_locks_is_good_enough_for_one_process(
+    run: RunFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(descriptor: int) -> None:
+        raise OSError(38, "Function not implemented")
+
+    monkeypatch.setattr(claims, "_try_lock", refuse)
+    run.write_config({})
+    with run.told():
+        pass
+    assert files(run) == {"config.yaml"}
 
 
 def test_versions_are_plain_text_so_that_yaml_can_write_them() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,41 @@ def test_channels_are_grouped_in_their_order(folder):
 def test_hidden_and_foreign_files_are_no_images(folder):
     images = folder("a.nii.gz", ".77-b.nii.gz", "notes.txt", "dataset.json", "sub/c.nii.gz")
     assert list(found(images)) == ["a.nii.gz"]
+
+
+@pytest.fixture
+def locked(monkeypatch):
+    """Makes a folder unreadable, to root too."""
+
+    def lock(name: str) -> None:
+        listed = Path.iterdir
+
+        def refused(folder: Path) -> Iterator[Path]:
+            if folder.name == name:
+                raise PermissionError(13, "Permission denied", str(folder))
+            return listed(folder)
+
+        monkeypatch.setattr(Path, "iterdir", refused)
+
+    return lock
+
+
+def test_a_folder_that_nobody_may_read_is_passed_over_and_named(folder, locked, capsys):
+    images = folder("a.nii.gz", "lost+found/slice1.dcm", "p1/slice1.dcm")
+    locked("lost+found")
+    assert list(found(images)) == ["a.nii.gz", "p1.nii.gz"]
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == [
+        f"passed over: {images / 'lost+found'}: it cannot be read (Permission denied); allow that if it "
+        "holds images."
+    ]
+
+
+def test_images_that_nobody_may_read_are_refused_in_a_line(folder, locked):
+    images = folder("a.nii.gz")
+    locked(images.name)
+    with pytest.raises(InputError, match=r"in: it cannot be read \(Permission denied\); allow that"):
+        find_sources(images, ONE)
 
 
 def test_one_file_is_a_case_with_its_other_channels_beside_it(folder):

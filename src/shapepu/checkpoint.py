@@ -5,12 +5,12 @@ The file is read with ``weights_only``: tensors, numbers and plain containers, n
 
 from __future__ import annotations
 
-import pickle
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from shapepu.bundle_spec import first_line
 from shapepu.errors import InputError
 from shapepu.files import atomic_path
 
@@ -35,12 +35,12 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
         raise InputError(f"{path}: no checkpoint there; is this the folder of a run that was started?")
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
-    except (RuntimeError, pickle.UnpicklingError, EOFError, ValueError, KeyError, OSError) as error:
+    except Exception as error:  # bytes that are no pickle can make torch's reader trip over anything
         raise InputError(
-            f"{path}: not a checkpoint of shapepu, or damaged ({_first_line(error)}); nothing in it was "
+            f"{path}: not a checkpoint of shapepu, or damaged ({first_line(error)}); nothing in it was "
             "executed. Start the run again in a new folder."
         ) from error
-    if not isinstance(state, dict) or "format" not in state:
+    if not isinstance(state, dict) or not isinstance(state.get("format"), int):
         raise InputError(f"{path}: a file of another program, not a checkpoint of shapepu.")
     if state["format"] != FORMAT:
         raise InputError(
@@ -48,7 +48,3 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
             "resume with the version that wrote it (see config.yaml)."
         )
     return state
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0][:120]

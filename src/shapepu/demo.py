@@ -20,7 +20,6 @@ from shapepu.files import writable_folder, write_text
 from shapepu.model import Model
 
 TRAIN_CASES, VALIDATION_CASES, TEST_CASES = 40, 4, 10
-EPOCHS = 30
 
 
 @dataclass(frozen=True)
@@ -37,7 +36,7 @@ class DemoResult:
         return {method: scores.spread("dice").mean for method, scores in self.scores.items()}
 
 
-def run_demo(output: Path, *, epochs: int = EPOCHS, seed: int = 0, quiet: bool = False) -> DemoResult:
+def run_demo(output: Path, *, epochs: int, seed: int, quiet: bool = False) -> DemoResult:
     """Make data, train PCE and ShapePU on the same scribbles, and score both on cases that neither has seen.
 
     Args:
@@ -83,7 +82,7 @@ def _claim(output: Path, asked: dict[str, int]) -> None:
 
 def _trained(run: Path, data: Path, method: str, epochs: int, seed: int, quiet: bool) -> Model:
     cache = run.parent / "cache"
-    if (run / "validation" / "cases.json").exists():  # written last
+    if (run / "validation" / "cases.json").exists():  # which needs the exported model, so that is there too
         return api.load(run)
     if (run / "config.yaml").exists():
         return api.resume(run, cache=cache, quiet=quiet)

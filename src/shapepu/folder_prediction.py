@@ -14,16 +14,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
 from shapepu.bundle import Bundle
+from shapepu.claims import waiting_claim
 from shapepu.console import progress, say
 from shapepu.data.case import Case
+from shapepu.data.readers.listing import some
 from shapepu.data.volumes import Volume, image_suffix, read_volume, write_labels, write_scalar
 from shapepu.errors import InputError
-from shapepu.files import atomic_path, writable_folder, write_text
+from shapepu.files import atomic_path, explained, writable_folder, write_text
 from shapepu.inference import Prediction, predict_volume
 from shapepu.labels import LabelSet
 from shapepu.predict_options import PredictOptions
@@ -33,7 +36,13 @@ from shapepu.sources import Source, find_sources
 RECORD = "prediction.json"
 """Beside the predictions: which model made them, how, and what their values mean."""
 
+CLAIM = ".prediction.lock"
+"""Held while a folder passes from one model to another."""
+
 SECONDS_BETWEEN_LINES = 10
+
+EVERYTHING = PredictOptions(probabilities=True, uncertainty=True)
+"""Options under which all files are made that a case can have."""
 
 Reading = Future[tuple[Volume, ...]]
 
@@ -60,9 +69,18 @@ class Job:
         )
 
     @property
+    def outputs(self) -> tuple[Path, ...]:
+        """The files that the options ask for."""
+        return tuple(path for path in (self.labels, self.probabilities, self.uncertainty) if path is not None)
+
+    @property
     def finished(self) -> bool:
-        wanted = (self.labels, self.probabilities, self.uncertainty)
-        return all(path.exists() for path in wanted if path is not None)
+        return all(path.exists() for path in self.outputs)
+
+    @property
+    def earlier_outputs(self) -> tuple[Path, ...]:
+        """The files of the case that are there, whatever options made them."""
+        return tuple(path for path in Job.of(self.source, self.labels, EVERYTHING).outputs if path.exists())
 
     def read(self) -> tuple[Volume, ...]:
         if self.source.problem:
@@ -127,8 +145,7 @@ def predict_files(
     made_here = not jobs[0].labels.parent.exists()
     writable_folder(jobs[0].labels.parent)
     if jobs[0].labels != out:
-        replace = overwrite or not (any(job.finished for job in jobs) or _holds_predictions(out))
-        _keep_record(out / RECORD, bundle, options, replace)
+        _take_folder(out, _record(bundle, options), jobs, overwrite=overwrite)
     shard = shard or Shard()
     if shard.count > 1:
         say(f"{shard} by {shard.origin}: {len(shard.of(jobs))} of {len(jobs)} cases", quiet=quiet)
@@ -200,6 +217,7 @@ def _run(
             say(f"{job.source.name} failed: {failures[job.source.name]}", quiet=len(jobs) == 1)
             continue
         # Not in the try block: what cannot be written now cannot be written for the next case either.
+        _remove(job.earlier_outputs if overwrite else ())
         job.write(prediction, images[0], bundle.spec.labels)
         predicted.append(job.labels)
     return Outcome(tuple(predicted), tuple(skipped), failures, time.monotonic() - started)
@@ -229,14 +247,9 @@ def _told(work: Iterator[tuple[Job, Reading]], total: int, *, quiet: bool) -> It
         yield item
 
 
-def _holds_predictions(folder: Path) -> bool:
-    """Whether label files lie beside a record, of these images or of others."""
-    return (folder / RECORD).exists() and any(image_suffix(path) for path in folder.iterdir())
-
-
-def _keep_record(path: Path, bundle: Bundle, options: PredictOptions, replace: bool) -> None:
-    """Write which model the folder is by; refuse to mix predictions of two models in one folder."""
-    record = {
+def _record(bundle: Bundle, options: PredictOptions) -> dict[str, Any]:
+    """Which model the label files are by, and with which options."""
+    return {
         "labels": bundle.spec.labels.as_dict(),
         "model": {
             "method": bundle.spec.method,
@@ -245,13 +258,64 @@ def _keep_record(path: Path, bundle: Bundle, options: PredictOptions, replace: b
         },
         "options": {"largest_component": options.largest_component, "averaging": options.averaging},
     }
-    if replace:
-        write_text(path, json.dumps(record, indent=1) + "\n")
-    elif _read_record(path) != record:
+
+
+def _take_folder(folder: Path, record: dict[str, Any], jobs: Sequence[Job], *, overwrite: bool) -> None:
+    """Make ``folder`` that of ``record``; never does it hold predictions of two models.
+
+    What an earlier model left goes before the record changes: whatever is there under the new record, and is
+    skipped as finished, is by the new model, also after an interruption.
+    """
+    # Looked for before the record is read: another shard writes its record first and its outputs after it.
+    taken = any(job.earlier_outputs for job in jobs) or _holds_predictions(folder)
+    if _read_record(folder / RECORD) == record:
+        return
+    if not taken:
+        write_text(folder / RECORD, _as_text(record))
+        return
+    if not overwrite:
         raise InputError(
-            f"{path.parent}: holds label files by another model, with other options or drawn by hand; give "
+            f"{folder}: holds label files by another model, with other options or drawn by hand; give "
             "another folder, or --overwrite."
         )
+    with waiting_claim(folder / CLAIM):
+        # Another shard may have done all this meanwhile, and what is there may be its work by now.
+        if _read_record(folder / RECORD) != record:
+            _reject_label_files_of_others(folder, jobs)
+            _remove([path for job in jobs for path in job.earlier_outputs])
+            write_text(folder / RECORD, _as_text(record))
+
+
+def _holds_predictions(folder: Path) -> bool:
+    """Whether label files lie beside a record, of these images or of others."""
+    return (folder / RECORD).exists() and bool(_label_files(folder))
+
+
+def _label_files(folder: Path) -> list[Path]:
+    """In the order of their names; hidden ones are files in the making."""
+    return sorted(path for path in folder.iterdir() if image_suffix(path) and not path.name.startswith("."))
+
+
+def _reject_label_files_of_others(folder: Path, jobs: Sequence[Job]) -> None:
+    """Predictions of other images would pass for those of the new model, and are not ours to remove."""
+    ours = {job.labels for job in jobs}
+    others = [path.name for path in _label_files(folder) if path not in ours]
+    if others and (folder / RECORD).exists():
+        raise InputError(
+            f"{folder}: holds label files of other images too, by another model or with other options "
+            f"({some(others, 3)}), which --overwrite would leave there; move them away, or give another "
+            "folder."
+        )
+
+
+def _remove(paths: Sequence[Path]) -> None:
+    for path in paths:
+        with explained(path):
+            path.unlink(missing_ok=True)
+
+
+def _as_text(record: dict[str, Any]) -> str:
+    return json.dumps(record, indent=1) + "\n"
 
 
 def _read_record(path: Path) -> object:

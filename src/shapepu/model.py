@@ -21,6 +21,7 @@ from shapepu.sharding import parse_shard
 from shapepu.sources import find_sources
 
 Image = str | Path | Volume | ArrayLike | Sequence[str | Path | Volume | ArrayLike]
+Spacing = Sequence[float] | NDArray[Any]
 
 
 class Model:
@@ -46,7 +47,7 @@ class Model:
         return f"Model({self.bundle})"
 
     def predict(
-        self, image: Image, *, spacing_mm: Sequence[float] | None = None, **options: Any
+        self, image: Image, *, spacing_mm: Spacing | None = None, **options: Any
     ) -> NDArray[np.uint8]:
         """Labels 0..K-1 in the shape of the image.
 
@@ -62,7 +63,7 @@ class Model:
         return labels[0] if two_dimensional else labels
 
     def predict_with_details(
-        self, image: Image, *, spacing_mm: Sequence[float] | None = None, **options: Any
+        self, image: Image, *, spacing_mm: Spacing | None = None, **options: Any
     ) -> Prediction:
         """As :meth:`predict`, with probabilities and uncertainty when the options ask for them."""
         volumes = [self._volume(each, spacing_mm) for each in self._images(image)]
@@ -118,7 +119,7 @@ class Model:
             return sources[0].images
         return [image] if isinstance(image, Volume) or len(self.channels) == 1 else image
 
-    def _volume(self, image: Any, spacing_mm: Sequence[float] | None) -> Volume:
+    def _volume(self, image: Any, spacing_mm: Spacing | None) -> Volume:
         if isinstance(image, Volume):
             return image
         if isinstance(image, (str, Path)):
@@ -128,7 +129,8 @@ class Model:
             raise InputError(
                 f"image: expected numbers (Z, Y, X) or (Y, X) a channel, got {array.dtype} of {array.shape}."
             )
-        step_mm = tuple(spacing_mm or self.bundle.spec.preprocessing.spacing_mm or ())
+        given = self.bundle.spec.preprocessing.spacing_mm if spacing_mm is None else spacing_mm
+        step_mm = tuple(() if given is None else given)
         if len(step_mm) == 2:
             step_mm = (2 * max(step_mm), *step_mm)  # slices are stacked along the coarsest axis
         if len(step_mm) != 3 or not all(0 < step < np.inf for step in step_mm):

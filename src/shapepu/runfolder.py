@@ -5,16 +5,20 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import platform
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
 import yaml
 
 from shapepu._version import __version__
+from shapepu.claims import claim, last_holder
 from shapepu.console import say
 from shapepu.errors import InputError
 from shapepu.files import explained, writable_folder, write_text
@@ -37,6 +41,7 @@ class RunFolder:
     checkpoint = property(lambda self: self.root / "checkpoint" / "last.pt")
     model = property(lambda self: self.root / "model")
     validation = property(lambda self: self.root / "validation")
+    lock = property(lambda self: self.root / ".lock")
 
     def create(self) -> None:
         """Make a new run's folder; a run that is already there is never overwritten."""
@@ -50,22 +55,51 @@ class RunFolder:
 
     @contextmanager
     def told(self) -> Iterator[None]:
-        """Around a run: ``train.log`` says what ended it, and what never became a run leaves nothing."""
-        try:
+        """Around a run, which has the folder to itself.
+
+        ``train.log`` says what ended it, and what never became a run leaves nothing.
+        """
+        with self._claimed():
+            try:
+                yield
+            except BaseException as error:
+                with suppress(OSError, InputError):
+                    self.note(f"stopped: {type(error).__name__}: {error}")
+                if isinstance(error, KeyboardInterrupt) and self.checkpoint.exists():
+                    say(f"go on with: shapepu train --resume {self.root}", quiet=self.quiet)
+                raise
+            finally:
+                self._leave()
+
+    @contextmanager
+    def _claimed(self) -> Iterator[None]:
+        """Refuse a folder that another process is at work in: two would mix their checkpoints."""
+        with ExitStack() as stack:
+            try:
+                mine = stack.enter_context(claim(self.lock)) and self._lock_is_there()
+            except (InputError, OSError):
+                mine = True  # where there are no locks, a run that is alone must not suffer for it
+            if not mine:
+                raise InputError(
+                    f"{self.root}: another process (number {last_holder(self.lock)}) is at work on this run; "
+                    "wait until it has ended, or stop it first."
+                )
             yield
-        except BaseException as error:
-            with suppress(OSError, InputError):
-                self.note(f"stopped: {type(error).__name__}: {error}")
-            if isinstance(error, KeyboardInterrupt) and self.checkpoint.exists():
-                say(f"go on with: shapepu train --resume {self.root}", quiet=self.quiet)
-            raise
-        finally:
-            self.close()
-            if not self.config.exists():
-                self.log.unlink(missing_ok=True)
-                if self._made_here:
-                    with suppress(OSError):
-                        self.root.rmdir()
+
+    def _lock_is_there(self) -> bool:
+        """Whether the file just locked is the folder's, not one that its last holder took away meanwhile."""
+        return sys.platform == "win32" or last_holder(self.lock) == os.getpid()
+
+    def _leave(self) -> None:
+        """Close the log, clear away what never became a run, and let go of the folder."""
+        self.close()
+        is_run = self.config.exists()
+        if not is_run:
+            self.log.unlink(missing_ok=True)
+        with suppress(OSError):
+            self.lock.unlink(missing_ok=True)
+            if self._made_here and not is_run:
+                self.root.rmdir()
 
     def require(self) -> None:
         """Refuse a folder that holds no run."""
@@ -127,13 +161,27 @@ def _cell(value: float | int | None) -> str:
     return str(value) if isinstance(value, int) else f"{value:.6g}"
 
 
+def commit() -> str:
+    """Of the checkout that this code runs from, "-dirty" where files differ from it; empty outside of one."""
+    root = Path(__file__).parents[2]
+    if not (root / ".git").exists() or not (root / "src" / "shapepu").is_dir():
+        return ""
+    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--exclude=*", "--abbrev=12"]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
 def versions() -> dict[str, str]:
     """What a figure depends on beside the settings."""
     import numpy
     import torch
 
+    made_from = commit()
     return {
         "shapepu": __version__,
+        **({"commit": made_from} if made_from else {}),
         "torch": str(torch.__version__),
         "numpy": numpy.__version__,
         "python": platform.python_version(),

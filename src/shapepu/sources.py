@@ -7,10 +7,12 @@ prediction is ``CASE.nii.gz``. A DICOM series is a folder; its prediction is ``F
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from shapepu.console import say
 from shapepu.data.volumes import SUFFIXES, image_suffix, strip_suffix
 from shapepu.errors import InputError
 
@@ -46,12 +48,13 @@ def find_sources(images: Path, channels: Sequence[str]) -> tuple[Source, ...]:
         images: a folder of image files or of DICOM series folders, one file, or one DICOM series folder.
         channels: the model's. A single case without them is refused here, one among many when its turn comes.
     """
-    if not images.exists():
-        raise InputError(f"{images}: no such file or folder; give the images to segment.")
-    if images.is_dir() and not _is_dicom_series(images):
-        groups = _grouped(_images_in(images))
-    else:
-        groups = _single(images, channels)
+    with _readable(images):
+        if not images.exists():
+            raise InputError(f"{images}: no such file or folder; give the images to segment.")
+        if images.is_dir() and not _is_dicom_series(images):
+            groups = _grouped(_images_in(images))
+        else:
+            groups = _single(images, channels)
     sources = [
         Source(name, files, _channel_problem(name, files, channels)) for name, files in sorted(groups.items())
     ]
@@ -77,7 +80,7 @@ def _channel_problem(name: str, images: Sequence[Path], channels: Sequence[str])
 def _images_in(folder: Path) -> list[Path]:
     """Image files and DICOM series folders; hidden names are files in the making."""
     visible = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
-    images = [path for path in visible if (image_suffix(path) if path.is_file() else _is_dicom_series(path))]
+    images = [path for path in visible if _is_image(path)]
     if images:
         return images
     nested = [name for name in _DATASET_IMAGES if (folder / name).is_dir()]
@@ -117,6 +120,32 @@ def _single(image: Path, channels: Sequence[str]) -> dict[str, tuple[Path, ...]]
 
 def _stem(path: Path) -> str:
     return path.name if path.is_dir() else strip_suffix(path)
+
+
+def _is_image(path: Path) -> bool:
+    """Whether ``path`` is an image file or a DICOM series; a folder that nobody may read is told and is none.
+
+    The root of every disk has one (lost+found).
+    """
+    if path.is_file():
+        return bool(image_suffix(path))
+    try:
+        with _readable(path):
+            return _is_dicom_series(path)
+    except InputError as error:
+        say(f"passed over: {error}")
+        return False
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Turn the operating system's refusal to read ``path`` into a line that says what to do."""
+    try:
+        yield
+    except OSError as error:
+        raise InputError(
+            f"{path}: it cannot be read ({error.strerror or error}); allow that if it holds images."
+        ) from error
 
 
 def _is_dicom_series(folder: Path) -> bool:

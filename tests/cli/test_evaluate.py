@@ -73,6 +73,16 @@ def test_json_is_the_only_thing_on_stdout(folders, capsys):
     assert summary["against"]["rows"][0]["difference"] == pytest.approx(0.5)
 
 
+def test_json_is_read_by_parsers_that_know_no_nan(folders, capsys):
+    def refuse(word: str) -> None:
+        raise ValueError(f"{word} is no JSON")
+
+    assert evaluate(folders / "good", folders / "masks", "--json", "--against", folders / "poor") == 0
+    summary = json.loads(capsys.readouterr().out, parse_constant=refuse)
+    average = next(row for row in summary["against"]["rows"] if row["structure"] == "average")
+    assert average["p_holm"] is None, "a question of its own, and so never adjusted"
+
+
 def test_quiet_says_nothing_but_the_table(folders, capsys):
     assert evaluate(folders / "good", folders / "masks", "--quiet") == 0
     out, err = capsys.readouterr()

@@ -186,6 +186,34 @@ def test_a_shard_without_a_case_is_done_at_once(tmp_path, run_folder, images, ca
     assert capsys.readouterr().out.startswith("0 cases predicted")
 
 
+def test_ctrl_c_ends_with_130_and_leaves_whole_files_only(tmp_path, run_folder):
+    images, out = tmp_path / "many", tmp_path / "out"
+    for number in range(24):
+        write_nifti(images / f"case{number:02d}.nii.gz", random_image((4, 200, 200), seed=number))
+    process = subprocess.Popen(
+        [*COMMAND, run_folder, images, out],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        # A shell lets what it starts in the background ignore Ctrl-C, and so would these tests there.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    while process.poll() is None and not labels_in(out):
+        time.sleep(0.002)
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130, err
+    assert err.splitlines()[-1] == "shapepu predict: interrupted."
+    assert "Traceback" not in err
+    done = labels_in(out)
+    assert 0 < len(done) < 24, "was finished before it could be interrupted"
+    assert {path.name for path in out.rglob("*")} == {*done, "prediction.json"}
+    for name in done:
+        assert nib.load(out / name).get_fdata().shape == (200, 200, 4)
+    assert predict(run_folder, images, out, "--quiet") == 0
+    assert len(labels_in(out)) == 24
+
+
 @pytest.mark.slow
 def test_two_processes_share_a_folder_and_one_killed_at_work_is_made_up_for(tmp_path, run_folder):
     images, out, alone = tmp_path / "many", tmp_path / "out", tmp_path / "alone"

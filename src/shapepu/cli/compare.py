@@ -265,7 +265,7 @@ def _datasets(given: Sequence[str]) -> dict[str, Path]:
 def _named(text: str) -> tuple[str, Path]:
     name, equals, folder = text.partition("=")
     if not (name and equals and folder):
-        raise InputError(f"--data: expected NAME=FOLDER, such as ACDC=/data/ACDC, got {text!r}.")
+        raise InputError(f"--data: expected NAME=FOLDER, such as ACDC=ACDC, got {text!r}.")
     return name, Path(folder)
 
 

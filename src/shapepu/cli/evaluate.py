@@ -55,6 +55,7 @@ def run(argv: list[str]) -> int:
     arguments = parse(EvaluateArguments, argv, "evaluate")
     from shapepu.evaluation.comparison import compare
     from shapepu.evaluation.pairing import GROUP_PATTERN, read_labels
+    from shapepu.evaluation.results import without_nan
     from shapepu.evaluation.scoring import score_folders
     from shapepu.files import writable_folder
 
@@ -77,7 +78,8 @@ def run(argv: list[str]) -> int:
 
     # Printed before it is written: a folder that turns out to be full costs no result.
     if arguments.as_json:
-        print(json.dumps(evaluation.summary | ({"against": comparison.summary} if comparison else {})))
+        summary = evaluation.summary | ({"against": comparison.summary} if comparison else {})
+        print(json.dumps(without_nan(summary), allow_nan=False))
     else:
         print(evaluation.table())
         if comparison is not None:

@@ -221,6 +221,28 @@ def test_a_run_that_has_only_begun_says_how_far_it_is(begun):
     assert "last validation Dice" in page.text
 
 
+def test_a_run_that_ends_by_steps_says_how_far_it_is(begun):
+    write_config(begun, epochs=None, steps=100)
+    said = "Training has not ended: 4 epochs, 40 steps and 2.0 minutes are done of 100 steps."
+    assert said in page_of(begun).text
+    write_config(begun, epochs=None, steps=40)
+    assert "has not ended" not in page_of(begun).text
+
+
+@pytest.mark.parametrize(
+    ("options", "pooled"),
+    [
+        ({"reach": 1.0}, "the unlabelled pixels within reach (1) of a structure's scribbles (α)"),
+        ({"reach": -1.0}, "the unlabelled pixels (α)"),
+        ({}, "the unlabelled pixels (α)"),
+        (None, "the unlabelled pixels (α)"),
+    ],
+)
+def test_ratios_are_said_to_be_of_the_pixels_that_were_pooled(begun, options, pooled):
+    write_config(begun, method_options=options)
+    assert f"Share of each structure among {pooled}: estimated, or given" in page_of(begun).text
+
+
 def test_scores_of_a_run_that_was_taken_up_again_are_called_old(begun):
     write_table(begun / "validation/cases.csv", score_rows())
     assert "The scores were taken before it was taken up again." in page_of(begun).text

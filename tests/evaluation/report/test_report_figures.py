@@ -59,7 +59,7 @@ def test_every_panel_a_run_has_data_for_is_there(metrics_of):
     assert titles(figure) == [
         "Loss",
         "Validation Dice",
-        "Mixture ratios, % of unlabelled pixels",
+        "Mixture ratios, %",
         "Learning rate × 10⁻³",
         "Images per second",
     ]

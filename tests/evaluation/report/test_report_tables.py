@@ -128,6 +128,21 @@ def test_a_run_has_ended_when_its_epochs_or_its_minutes_are_over(tmp_path, epoch
     assert tables.unfinished(read_metrics(tmp_path / "metrics.csv"), epochs, minutes) == expected
 
 
+@pytest.mark.parametrize(
+    ("epochs", "steps", "expected"),
+    [
+        (None, 60, ""),
+        (20, 60, ""),
+        (None, 100, "6 epochs, 60 steps and 3.0 minutes are done of 100 steps."),
+        (20, 100, "6 epochs, 60 steps and 3.0 minutes are done of 20 epochs or 100 steps."),
+    ],
+)
+def test_a_run_has_ended_when_its_steps_are_over(tmp_path, epochs, steps, expected):
+    write_table(tmp_path / "metrics.csv", metric_rows(6))
+    said = tables.unfinished(read_metrics(tmp_path / "metrics.csv"), epochs, None, steps)
+    assert said.removeprefix("Training has not ended: ") == expected
+
+
 def test_coverage_worked_by_hand(coverage_of):
     coverage = coverage_of(scribbled_case("a"), scribbled_case("b", background=0, rv=0, myo=10, lv=0))
     shares = {row.title: texts(row) for row in coverage.classes}

@@ -163,7 +163,7 @@ def _draw_ratios(axes: Axes, metrics: Metrics) -> None:
     ratios = _foreground_ratios(metrics)
     colours = structure_colours(metrics.structures)
     curves = [Curve(name, 100 * values, colours[name]) for name, values in ratios.items()]
-    style_axes(axes, "Mixture ratios, % of unlabelled pixels")
+    style_axes(axes, "Mixture ratios, %")
     _draw_curves(axes, metrics, curves, last="{:.2f} %")
     axes.set_ylim(bottom=0)
 

@@ -101,7 +101,7 @@ def _context(contents: RunContents) -> dict[str, Any]:
         "cases": _case_pictures(contents, scores) if scores else (),
         "structures": structure_colours(scores.structures) if scores else {},
         "case_rows": tables.case_rows(scores) if scores else (),
-        "curves": _curves(contents.metrics) if contents.metrics else (),
+        "curves": _curves(contents.metrics, _pooled_pixels(contents)) if contents.metrics else (),
         "coverage": tables.coverage(contents.scribbles) if contents.scribbles else None,
         "settings": settings | others,
         "versions": contents.section("versions"),
@@ -131,9 +131,9 @@ def _tiles(contents: RunContents) -> list[tuple[str, str]]:
 
 
 def _unfinished(contents: RunContents) -> str:
-    budget = (contents.settings.get("epochs"), contents.settings.get("minutes"))
-    epochs, minutes = (value if isinstance(value, (int, float)) else None for value in budget)
-    return tables.unfinished(contents.metrics, epochs, minutes)
+    budget = (contents.settings.get(name) for name in ("epochs", "minutes", "steps"))
+    epochs, minutes, steps = (value if isinstance(value, (int, float)) else None for value in budget)
+    return tables.unfinished(contents.metrics, epochs, minutes, steps)
 
 
 def _boxes(scores: Scores) -> Picture:
@@ -147,7 +147,16 @@ def _boxes(scores: Scores) -> Picture:
     )
 
 
-def _curves(metrics: Metrics) -> list[Picture]:
+def _pooled_pixels(contents: RunContents) -> str:
+    """The pixels that mixture ratios are shares of: those whose posteriors the run's EM saw."""
+    options = contents.settings.get("method_options")
+    reach = options.get("reach") if isinstance(options, dict) else None
+    if not isinstance(reach, (int, float)) or reach < 0:
+        return "the unlabelled pixels"
+    return f"the unlabelled pixels within reach ({reach:g}) of a structure's scribbles"
+
+
+def _curves(metrics: Metrics, pooled: str) -> list[Picture]:
     pictures = []
     if figures.LOSSES.present(metrics) or figures.DICE.present(metrics):
         text = "Mean of each loss term over an epoch, already weighted."
@@ -157,8 +166,8 @@ def _curves(metrics: Metrics) -> list[Picture]:
         pictures.append(_picture(figure, "curves", "Losses and validation Dice", text))
     if figures.RATIOS.present(metrics):
         text = (
-            "Estimated share of each structure among the unlabelled pixels (α of Eq. 1). A structure that "
-            "falls to zero here is being starved by its own estimate."
+            f"Share of each structure among {pooled} (α): estimated, or given to a method that is told the "
+            "true ratios. A structure whose estimate falls to zero here is being starved by it."
         )
         pictures.append(_picture(figures.ratios_figure(metrics), "ratios", "Mixture ratios", text))
     if figures.LEARNING_RATE.present(metrics) or figures.SPEED.present(metrics):

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from shapepu.evaluation.report.contents import Metrics, Scores, ScribbledCase
 from shapepu.evaluation.report.palette import class_colours, structure_colours
 from shapepu.evaluation.statistics import mean_sd
-from shapepu.schedule import Budget
 
 FEW_CASES = 10
 
@@ -187,20 +186,21 @@ def verdict(scores: Scores) -> str:
     return " ".join(sentences)
 
 
-def unfinished(metrics: Metrics | None, epochs: float | None, minutes: float | None) -> str:
+def unfinished(
+    metrics: Metrics | None, epochs: float | None, minutes: float | None, steps: float | None = None
+) -> str:
     """How far an unfinished run has come; empty for one that has ended, or of which nothing is known."""
-    if not epochs and not minutes:
-        return ""
-    done_epochs = metrics.columns["epoch"][-1] if metrics else 0
-    done_minutes = (metrics.last("minutes") if metrics else None) or 0.0
-    budget = Budget(int(epochs) if epochs else None, minutes)
+    columns = {"epochs": "epoch", "minutes": "minutes", "steps": "step"}
+    ends = {"epochs": epochs, "minutes": minutes, "steps": steps}
+    done = {unit: (metrics.last(column) if metrics else None) or 0.0 for unit, column in columns.items()}
+    shares = [done[unit] / end for unit, end in ends.items() if end]
     # Times are written with six digits.
-    if budget.progress(int(done_epochs), 1, 60 * done_minutes) > 0.9999:
+    if not shares or max(shares) > 0.9999:
         return ""
-    planned = [f"{epochs:g} epochs"] if epochs else []
-    planned += [f"{minutes:g} minutes"] if minutes else []
+    planned = [f"{end:.10g} {unit}" for unit, end in ends.items() if end]
+    counted = f"{done['epochs']:.0f} epochs" + (f", {done['steps']:.0f} steps" if steps else "")
     return (
-        f"Training has not ended: {done_epochs:.0f} epochs and {done_minutes:.1f} minutes are done of "
+        f"Training has not ended: {counted} and {done['minutes']:.1f} minutes are done of "
         f"{' or '.join(planned)}."
     )
 
