@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,8 @@ from shapepu.experiments.definition import (
 )
 from shapepu.methods import METHODS, find_method
 from shapepu.methods.shapepu import ShapePUConfig
+
+GUIDE = Path(__file__).parents[2] / "docs" / "how-to" / "compare.md"
 
 NAMES = ("budget", "estimators", "modern", "padding", "table1", "table2", "table3")
 
@@ -89,6 +92,16 @@ def test_ten_lines_of_a_user_are_an_experiment(tmp_path: Path) -> None:
     assert mean_and_sd(half.published["LIVER"]["liver"]) == (0.81, 0.02)
     assert mean_and_sd(half.published["LIVER"]["average"]) == (0.81, None)
     assert [experiment.tested_against(row) for row in experiment.rows] == [None, plain, plain]
+
+
+def test_the_experiment_that_the_guide_shows_is_one_in_ten_lines(tmp_path: Path) -> None:
+    [text] = re.findall(r"```yaml\n(.*?)```", GUIDE.read_text(encoding="utf-8"), flags=re.DOTALL)
+    assert text.count("\n") <= 10
+    experiment = find_experiment(written(tmp_path / "mine.yaml", text))
+    pce, half, whole = experiment.rows
+    assert [experiment.tested_against(row) for row in experiment.rows] == [None, pce, pce]
+    options = [row.resolved(minutes=15).method_options for row in (half, whole)]
+    assert [each.negative_weight for each in options] == [0.5, 1.0]
 
 
 def test_rows_are_tested_against_the_one_above_unless_they_say_otherwise() -> None:

@@ -85,6 +85,8 @@ def run(argv: list[str]) -> int:
     if arguments.diff:
         return _print_differences(_plan(arguments), *arguments.diff)
     if not arguments.data:
+        if arguments.experiment and arguments.output is None and not _results(arguments).exists():
+            find_experiment(arguments.experiment)  # an unknown name lists the known ones
         return _render(_results(arguments))
     from shapepu.experiments.running import open_comparison
 
@@ -149,7 +151,7 @@ def _divide(comparison: Comparison, jobs: Sequence[Job], argv: list[str], worker
         for listener in listeners:
             listener.join()
     if any(codes) and comparison.left(jobs):
-        raise InputError(f"{sum(map(bool, codes))} of {workers} processes ended with an error; see above.")
+        raise InputError(f"{sum(map(bool, codes))} of {len(codes)} processes ended with an error; see above.")
     return _conclude(comparison, jobs, comparison.left(jobs))
 
 

@@ -8,7 +8,7 @@ a folder, may be given the same command at any time; one that is killed lets go 
 from __future__ import annotations
 
 import os
-import time
+import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -51,6 +51,7 @@ SESSION = "SHAPEPU_COMPARE_SESSION"
 PLANNED = {
     "preprocessing.spacing_mm": UNSAID,
     "preprocessing.patch": UNSAID,
+    "preprocessing.statistics": "[]",
     "data.slices_per_epoch": UNSAID,
     "precision": "auto",
 }
@@ -212,7 +213,8 @@ class Comparison:
         _, theirs = api.data_and_settings(run)
         if not same_run(theirs.to_plain(), settings):
             lines = differing_lines(theirs.to_plain(), settings.to_plain())
-            told = "; ".join(f"{name} is {old}, not {new}" for name, old, new in lines if name not in PLANNED)
+            said = [line for line in lines if line[2] != PLANNED.get(line[0])]
+            told = "; ".join(f"{name} is {old}, not {new}" for name, old, new in said)
             raise InputError(
                 f"{run.root}: the run there has other settings ({told}); move it away, or choose another "
                 "folder with --runs."
@@ -239,7 +241,7 @@ class Comparison:
 
 def new_session() -> str:
     """A name that no other command has."""
-    return f"{os.getpid()}-{time.time():.0f}"
+    return secrets.token_hex(16)
 
 
 def mean_dice(record: RunRecord) -> float:

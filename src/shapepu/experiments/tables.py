@@ -469,8 +469,8 @@ def _scores_notes(outcome: Outcome, table: DataOutcome, published: bool) -> list
         notes.append(
             f"{BETTER} better, {WORSE} worse than {_against(outcome.experiment, table)} by the ranks: "
             f"two-sided Wilcoxon signed-rank test paired by volume{_of_common_seeds(seeds)}, "
-            f"p < {SIGNIFICANT}; {HOLDS} also after Holm's correction for the {_tests_in(table)} tests of this "
-            "table."
+            f"p < {SIGNIFICANT}; {HOLDS} also after Holm's correction for the {_tests_in(table)} tests of "
+            "this table."
         )
         notes.append(_outweighed(table))
         notes.append(few_pairs_note(len(table.cases)))
