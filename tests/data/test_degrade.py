@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import fields, replace
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,6 +18,8 @@ from shapepu.data.degrade import (
     SHRINK,
     Degradation,
     DegradeParameters,
+    Shapes,
+    add_shapes,
     change_structure,
     degrade,
     draw_degradation,
@@ -26,6 +29,8 @@ from shapepu.errors import InputError
 
 CLASSES = 3
 COUNT = 6
+ALL_HARMED = Degradation(sound_share=0.0)
+MORPHOLOGY_ALONE = Degradation(sound_share=0.0, shapes=0, swap_share=0.0)
 
 
 def masks(count: int = COUNT, side: int = 24) -> Tensor:
@@ -44,6 +49,23 @@ def same(count: int, value: int) -> Tensor:
     return torch.full((count,), value)
 
 
+def values_of(parameters: Any) -> dict[str, Any]:
+    """Whatever was drawn, by name."""
+    plain = {field.name: getattr(parameters, field.name) for field in fields(parameters)}
+    return {name: values_of(value) if is_dataclass(value) else value for name, value in plain.items()}
+
+
+def one_shape(label: int, middle: int, of: int, reach: tuple[float, float], *, disc: bool) -> Shapes:
+    """A shape for one mask whose middle is number ``middle`` of ``of`` pixels that it may lie on."""
+    return Shapes(
+        drawn=torch.tensor([[True]]),
+        label=torch.tensor([[label]]),
+        place=torch.tensor([[(middle + 0.5) / of]]),
+        reach=torch.tensor([[reach]]),
+        disc=torch.tensor([[disc]]),
+    )
+
+
 def test_applying_draws_nothing_so_that_damage_can_be_done_again() -> None:
     parameters = drawn()
     state = torch.get_rng_state()
@@ -56,8 +78,7 @@ def test_applying_draws_nothing_so_that_damage_can_be_done_again() -> None:
 
 def test_the_generator_decides_what_is_drawn_and_nothing_else_does() -> None:
     one, again, other = drawn(seed=1), drawn(seed=1), drawn(seed=2)
-    for field in fields(one):
-        torch.testing.assert_close(getattr(one, field.name), getattr(again, field.name))
+    torch.testing.assert_close(values_of(one), values_of(again))
     assert one.seed != other.seed
 
 
@@ -122,11 +143,96 @@ def test_growing_then_shrinking_closes_a_gap_that_the_other_order_does_not() -> 
     bars = torch.zeros(1, 9, 13, dtype=torch.uint8)
     bars[:, 2:7, 2:6] = 1
     bars[:, 2:7, 7:11] = 1  # a gap of one column
-    quiet = replace(drawn(Degradation(swap_share=0.0), 1), structure=same(1, 1), radius=1)
+    quiet = replace(drawn(MORPHOLOGY_ALONE, 1), structure=same(1, 1), radius=1)
     closed = degrade(bars, 2, replace(quiet, turns=torch.tensor([[GROW], [SHRINK]])))
     opened = degrade(bars, 2, replace(quiet, turns=torch.tensor([[SHRINK], [GROW]])))
     assert (closed[0, 2:7, 6] == 1).all()
     assert torch.equal(opened, bars)
+
+
+def test_a_disc_adds_a_structure_where_and_as_large_as_it_was_drawn() -> None:
+    empty = torch.zeros(1, 9, 12, dtype=torch.uint8)
+    # Reaches are shares of the 12 columns: 2 rows and 3 columns off row 4, column 5.
+    [found] = add_shapes(empty, one_shape(2, 4 * 12 + 5, 9 * 12, (2 / 12, 3 / 12), disc=True))
+    expected = torch.zeros(9, 12, dtype=torch.uint8)
+    expected[4, 2:9] = 2
+    expected[3, 3:8] = expected[5, 3:8] = 2  # (1/2)^2 + (2/3)^2 = .69, but + (3/3)^2 is more than 1
+    expected[2, 5] = expected[6, 5] = 2
+    assert found.dtype == torch.uint8
+    assert torch.equal(found, expected)
+
+
+def test_a_rectangle_has_its_corners_and_is_cut_off_by_the_border() -> None:
+    empty = torch.zeros(1, 9, 12, dtype=torch.uint8)
+    [found] = add_shapes(empty, one_shape(1, 0 * 12 + 10, 9 * 12, (2 / 12, 3 / 12), disc=False))
+    expected = torch.zeros(9, 12, dtype=torch.uint8)
+    expected[:3, 7:] = 1
+    assert torch.equal(found, expected)
+
+
+def test_a_hole_has_its_middle_on_a_structure() -> None:
+    block = torch.zeros(1, 10, 10, dtype=torch.uint8)
+    block[:, 3:6, 4:8] = 1
+    # Number 6 of the 12 pixels of the structure is row 4, column 6.
+    [found] = add_shapes(block, one_shape(0, 6, 12, (0.1, 0.1), disc=False))
+    expected = block[0].clone()
+    expected[3:6, 5:8] = 0
+    assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("disc", [True, False])
+def test_the_smallest_shape_is_its_middle_and_a_hole_in_nothing_is_nothing(disc: bool) -> None:
+    empty = torch.zeros(1, 5, 5, dtype=torch.uint8)
+    [found] = add_shapes(empty, one_shape(1, 7, 25, (0.0, 0.0), disc=disc))
+    assert found.nonzero().tolist() == [[1, 2]]
+    assert not add_shapes(empty, one_shape(0, 7, 25, (0.9, 0.9), disc=disc)).any()
+
+
+def test_each_mask_has_its_own_shapes_and_a_later_one_covers_an_earlier_one() -> None:
+    shapes = drawn(Degradation(shapes=3, shape_share=0.2)).shapes
+    together = add_shapes(masks(), shapes)
+    for i in range(COUNT):
+        alone = masks()[i : i + 1]
+        for layer in range(3):
+            of_one = {name: value[layer : layer + 1, i : i + 1] for name, value in values_of(shapes).items()}
+            alone = add_shapes(alone, Shapes(**of_one))
+        assert torch.equal(together[i : i + 1], alone)
+    undrawn = replace(shapes, drawn=torch.zeros_like(shapes.drawn))
+    assert torch.equal(add_shapes(masks(), undrawn), masks())
+
+
+def test_shapes_of_every_kind_are_drawn_within_the_settings() -> None:
+    shapes = drawn(Degradation(shapes=2, shape_share=0.1), 4000).shapes
+    numbers = torch.bincount(shapes.drawn.sum(dim=0)) / 4000
+    assert numbers.tolist() == pytest.approx([1 / 3] * 3, abs=0.03)
+    labels = torch.bincount(shapes.label.flatten()) / 8000
+    assert labels.tolist() == pytest.approx([1 / 2, 1 / 4, 1 / 4], abs=0.03)
+    assert float(shapes.disc.float().mean()) == pytest.approx(0.5, abs=0.03)
+    for drawn_evenly, most in ((shapes.place, 1.0), (shapes.reach, 0.1)):
+        quantiles = torch.quantile(drawn_evenly.flatten(), torch.tensor([0.1, 0.5, 0.9])) / most
+        assert quantiles.tolist() == pytest.approx([0.1, 0.5, 0.9], abs=0.03)
+    assert shapes.reach.max() <= 0.1
+
+
+def test_shapes_make_false_blobs_far_from_every_structure_and_holes_within() -> None:
+    harm = Degradation(sound_share=0.0, radius=0, shapes=2, shape_share=0.1, swap_share=0.0)
+    disc = torch.zeros(200, 48, 48, dtype=torch.uint8)
+    disc[:, 4:16, 4:16] = 1
+    damaged = degrade(disc, CLASSES, drawn(harm, 200))
+    assert 20 < (damaged[:, 24:, 24:] > 0).flatten(1).any(dim=1).sum() < 180
+    assert 20 < (damaged[:, 6:14, 6:14] == 0).flatten(1).any(dim=1).sum() < 180
+
+
+def test_some_masks_are_left_as_they_are() -> None:
+    settings = Degradation(sound_share=0.3, radius=2, swap_share=0.5)
+    parameters = drawn(settings, 2000)
+    assert float(parameters.sound.float().mean()) == pytest.approx(0.3, abs=0.03)
+    few = drawn(settings, COUNT)
+    some = replace(few, sound=torch.tensor([True, False] * 3), swap_share=torch.ones(COUNT))
+    changed = (degrade(masks(), CLASSES, some) != masks()).flatten(1).any(dim=1)
+    assert changed.tolist() == [False, True] * 3
+    assert drawn(count=2000).sound.float().mean() == pytest.approx(0.25, abs=0.03)
+    assert not drawn(ALL_HARMED, 2000).sound.any()
 
 
 def test_swapped_pixels_take_a_label_within_reach_and_so_differ_near_boundaries_alone() -> None:
@@ -170,7 +276,17 @@ def test_whatever_is_drawn_there_are_no_new_labels() -> None:
         assert damaged.max() < CLASSES
 
 
-@pytest.mark.parametrize("wrong", [{"radius": -1}, {"swap_reach": -1}, {"swap_share": 1.5}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"radius": -1},
+        {"swap_reach": -1},
+        {"swap_share": 1.5},
+        {"sound_share": -0.5},
+        {"shapes": -2},
+        {"shape_share": 1.5},
+    ],
+)
 def test_settings_out_of_range_are_refused(wrong: dict[str, float]) -> None:
-    with pytest.raises(InputError, match=f"got .*{next(iter(wrong.values()))}"):
+    with pytest.raises(InputError, match=f"{next(iter(wrong))}: .*got {next(iter(wrong.values()))}"):
         Degradation(**wrong)  # type: ignore[arg-type]

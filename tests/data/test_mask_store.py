@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,8 +12,9 @@ from small_cases import LABELS, SAME_GRID, UNLABELLED, make_case, write
 
 from shapepu.data import mask_store
 from shapepu.data.case import Case
-from shapepu.data.mask_store import UNSET_MM, MaskStore, open_mask_store
+from shapepu.data.mask_store import UNSET_MM, MaskStore, filed_twice, open_mask_store
 from shapepu.data.preprocess import Preprocessing, fit
+from shapepu.data.readers import read_dataset
 from shapepu.data.store import open_store
 from shapepu.data.volumes import read_labels
 from shapepu.errors import InputError
@@ -108,6 +110,50 @@ def test_a_damaged_entry_is_made_again(cases: list[Case], tmp_path: Path) -> Non
     [entry] = (tmp_path / "cache" / "stores").iterdir()
     (entry / "masks.npy").write_bytes(b"")
     np.testing.assert_array_equal(open_quietly(cases, tmp_path / "cache").masks, kept)
+
+
+@pytest.mark.parametrize("suffix", [".nii.gz", ".nii"])
+def test_a_scan_that_is_filed_under_two_names_is_found_however_it_was_packed(
+    tmp_path: Path, suffix: str
+) -> None:
+    scans = [make_case(tmp_path / "data", f"scan{seed}", seed=seed) for seed in range(3)]
+    learner, lender, another = (with_image_as(scan, scan.name, suffix, packed_at=7) for scan in scans)
+    again = with_image_as(scans[0], "again", suffix, packed_at=99)
+    unlike_in_bytes = again.images[0].read_bytes() != learner.images[0].read_bytes()
+    assert unlike_in_bytes == (suffix == ".nii.gz")
+    found = filed_twice([lender, again, another], [learner], tmp_path / "cache")
+    assert [case.name for case in found] == ["again"]
+
+
+@pytest.mark.parametrize("state", ["absent", "garbage", "empty", "undeclared"])
+def test_an_image_that_cannot_be_read_is_nobodys(cases: list[Case], tmp_path: Path, state: str) -> None:
+    for case in cases:
+        case.images[0].write_bytes(b"" if state == "empty" else b"no image")
+        if state == "absent":
+            case.images[0].unlink()
+    lenders = [replace(case, images=()) for case in cases] if state == "undeclared" else cases
+    learner = make_case(tmp_path / "data", "learner")
+    assert filed_twice(lenders, [learner], tmp_path / "cache") == ()
+
+
+@pytest.mark.real
+def test_patient_76_of_acdc_is_patient_74_and_nobody_else_is_filed_twice(
+    real_data: Path, tmp_path: Path
+) -> None:
+    if not (real_data / "ACDC").is_dir():
+        pytest.skip(f"ACDC not found in {real_data}")
+    dataset = read_dataset(real_data / "ACDC")
+    others = [case for case in dataset.cases if case.split != "unpaired"]
+    found = filed_twice(dataset.split("unpaired"), others, tmp_path / "cache")
+    assert [case.name for case in found] == ["patient076_frame01", "patient076_frame12"]
+
+
+def with_image_as(case: Case, name: str, suffix: str, *, packed_at: int) -> Case:
+    """The case under another name, with a copy of its image that was packed then, or not at all."""
+    voxels = gzip.decompress(case.images[0].read_bytes())
+    copy = case.images[0].parent / f"{name}_copy{suffix}"
+    copy.write_bytes(gzip.compress(voxels, mtime=packed_at) if suffix == ".nii.gz" else voxels)
+    return replace(case, name=name, images=(copy,))
 
 
 def with_unset_pixel_size(case: Case) -> Case:

@@ -111,6 +111,15 @@ def test_only_the_declared_supervision_is_handed_over(name: str) -> None:
     assert (batch.unpaired_masks is not None) == ("unpaired masks" in needs)
 
 
+def test_the_page_on_plain_pytorch_names_whoever_wants_to_be_called_before_each_epoch() -> None:
+    page = Path(__file__).parents[2] / "docs" / "how-to" / "plain-pytorch.md"
+    [paragraph] = [
+        part for part in page.read_text(encoding="utf-8").split("\n\n") if "`method.before_epoch(" in part
+    ]
+    overriding = {name for name, entry in METHODS.items() if entry.method.before_epoch != Method.before_epoch}
+    assert {name for name in METHODS if f"`{name}`" in paragraph} == overriding
+
+
 def test_an_unknown_name_lists_the_known_ones() -> None:
     with pytest.raises(InputError, match=r"did you mean 'shapepu'.*Known:.*pce"):
         find_method("shapepoo")

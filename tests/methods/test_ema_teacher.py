@@ -12,13 +12,17 @@ import pytest
 import torch
 from torch import Tensor
 
+from shapepu.data.readers import read_dataset
 from shapepu.errors import InputError
 from shapepu.labels import OUTSIDE
 from shapepu.losses import partial_cross_entropy
-from shapepu.methods import Batch
+from shapepu.methods import METHODS, Batch
 from shapepu.methods.base import EpochStart
 from shapepu.methods.ema_teacher import EMATeacher, EMATeacherConfig, confident_labels
+from shapepu.prepare import prepare
+from shapepu.settings import settings_for
 from shapepu.views import ViewSettings, draw_view
+from small_runs import cache_beside, write_hearts
 from toys import LABELS, TOY_OPTIONS, toy_batches, toy_method, toy_settings, toy_store, toy_trainer
 
 UNLABELLED = LABELS.unlabelled
@@ -196,6 +200,19 @@ def test_an_unsure_teacher_leaves_partial_cross_entropy() -> None:
     method = a_method(SAME_VIEW, unsure)
     assert method.losses(batch)["pseudo"] == 0
     assert method.report() == {"pseudo_share": 0.0}
+
+
+def test_a_run_without_an_average_has_no_teacher_and_is_refused(tmp_path: Path) -> None:
+    data = write_hearts(tmp_path / "hearts")
+    settings = settings_for("paper", "ema-teacher")
+    assert settings.optimisation.average == 0
+    with pytest.raises(
+        InputError, match=r"optimisation.average: ema-teacher learns from .*--optimisation.average 0.99"
+    ):
+        prepare(read_dataset(data), settings, cache_beside(data), quiet=True)
+    averaged = replace(settings, optimisation=replace(settings.optimisation, average=0.99))
+    assert prepare(read_dataset(data), averaged, cache_beside(data), quiet=True).task.classes > 1
+    assert [name for name, entry in METHODS.items() if entry.method.needs_average] == ["ema-teacher"]
 
 
 def test_nothing_is_reported_before_anything_was_learnt() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -80,5 +81,43 @@ def test_a_patient_who_is_learnt_from_may_not_lend(entry: str, hearts: Path) -> 
 @every_borrower
 def test_without_lenders_the_error_says_where_they_are_declared(name: str, hearts: Path) -> None:
     declare(hearts, {"train": ["train000", "train001"]})
-    with pytest.raises(InputError, match=r'dense masks of other patients.*"unpaired_masks".*--splits'):
+    where = r'dense masks of other patients.*unpaired/masks.*"unpaired_masks".*--splits'
+    with pytest.raises(InputError, match=where):
         prepare(read_dataset(hearts), settings_for("fast", name), cache_beside(hearts), quiet=True)
+
+
+def test_masks_in_a_folder_of_their_own_are_lent_as_the_error_says(hearts: Path) -> None:
+    (hearts / "splits.json").unlink()
+    (hearts / "unpaired").mkdir()
+    shutil.copytree(hearts / "train" / "masks", hearts / "unpaired" / "masks")
+    for folder in ("images", "scribbles", "masks"):
+        for number in (2, 3):
+            (hearts / "train" / folder / f"train{number:03d}.nii.gz").unlink()
+    for number in (0, 1):
+        (hearts / "unpaired" / "masks" / f"train{number:03d}.nii.gz").unlink()
+    prepared = prepare(read_dataset(hearts), settings_for("fast", "accl"), cache_beside(hearts), quiet=True)
+    assert prepared.unpaired is not None
+    assert [case.name for case in prepared.unpaired.cases] == ["train002", "train003"]
+
+
+@pytest.mark.parametrize("twin", ["train/images/train001.nii.gz", "val/images/val000.nii.gz"])
+def test_who_is_trained_on_or_scored_under_another_name_lends_nothing_and_is_named(
+    twin: str, hearts: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copy(hearts / twin, hearts / "train" / "images" / "train003.nii.gz")
+    dataset = read_dataset(hearts)
+    prepared = prepare(dataset, settings_for("fast", "accl"), cache_beside(hearts))
+    assert prepared.unpaired is not None
+    assert [case.name for case in prepared.unpaired.cases] == ["train002"]
+    assert [case.name for case in prepared.dataset.split("unpaired")] == ["train002"]
+    assert "unpaired masks of scans to train on or to score, left out: train003\n" in capfd.readouterr().err
+    assert len(prepare(dataset, settings_for("fast", "pce"), cache_beside(hearts)).train.cases) == 2
+    assert "left out" not in capfd.readouterr().err
+
+
+def test_when_nobody_is_left_to_lend_the_error_says_why(hearts: Path) -> None:
+    for twin, number in ((0, 2), (1, 3)):
+        images = hearts / "train" / "images"
+        shutil.copy(images / f"train{twin:03d}.nii.gz", images / f"train{number:03d}.nii.gz")
+    with pytest.raises(InputError, match=r"every unpaired mask \(train002, train003\).*name masks of other"):
+        prepare(read_dataset(hearts), settings_for("fast", "accl"), cache_beside(hearts), quiet=True)

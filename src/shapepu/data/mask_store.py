@@ -1,10 +1,12 @@
-"""Dense masks of patients who lend nothing else: no code here could read a voxel of their images."""
+"""Dense masks of patients who lend nothing else: no code here unpacks a voxel of their images."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -88,6 +90,33 @@ def open_mask_store(
         folder, key, _mapped, partial(_build, outlines, labels=labels, size=size, quiet=quiet), quiet
     )
     return MaskStore(masks, tuple(cases))
+
+
+def filed_twice(lenders: Sequence[Case], others: Iterable[Case], cache: Path | None) -> tuple[Case, ...]:
+    """Those of ``lenders`` with an image of ``others``: one scan under two names is not another patient.
+
+    Of files that can be read; what tells them apart is a checksum, and no voxel is unpacked for it.
+    """
+    records = FileRecords(cache_folder(cache))
+    known = {content for case in others for content in _contents(case, records)}
+    return tuple(case for case in lenders if not known.isdisjoint(_contents(case, records)))
+
+
+def _contents(case: Case, records: FileRecords) -> set[str]:
+    contents = set()
+    for path in case.images:
+        with suppress(OSError, InputError):
+            contents.add(_checksum(path, records))
+    return contents
+
+
+def _checksum(path: Path, records: FileRecords) -> str:
+    if path.suffix.lower() != ".gz":
+        return records.of(path).digest
+    # The end of a gzip file: checksum and length of what is packed. Its beginning tells when that was done.
+    with open(path, "rb") as stream:
+        stream.seek(-8, os.SEEK_END)
+        return stream.read().hex()
 
 
 def _outline(case: Case, preprocessing: Preprocessing, records: FileRecords) -> _MaskOutline:

@@ -60,7 +60,8 @@ class Batch:
         labels: 0..K-1, K where unlabelled, 255 beyond the image; uint8, shape (N, H, W).
         classes: K.
         slices: which training slice each image is of, shape (N,).
-        generator: where a method's random draws come from; saved with a checkpoint.
+        generator: where a method's random draws come from; saved with a checkpoint. Dropout and noise within
+            a network come from torch's own generator instead, of which a checkpoint keeps that of the CPU.
         masks: dense labels, only for methods that declare ``"masks"``.
         unpaired_masks: dense labels of other patients, only for methods that declare ``"unpaired masks"``.
     """
@@ -127,12 +128,14 @@ NetworkBuilder = Callable[..., nn.Module]
 class Method(nn.Module):
     """Base of all methods: a segmentation network and four hooks.
 
-    Subclasses say what they learn from (``needs``) and how they are configured (``Config``, a frozen
-    dataclass whose defaults are the paper's).
+    Subclasses say what they learn from (``needs``), whether a run must keep a running average of the weights
+    for them (``needs_average``), and how they are configured (``Config``, a frozen dataclass whose defaults
+    are the paper's).
     """
 
     Config: ClassVar[type[Any]]
     needs: ClassVar[frozenset[Supervision]] = frozenset({"scribbles"})
+    needs_average: ClassVar[bool] = False
 
     def __init__(self, config: Any, task: Task, build_network: NetworkBuilder) -> None:
         super().__init__()
@@ -171,4 +174,5 @@ class Method(nn.Module):
 
     def log_probs(self, images: Tensor) -> Tensor:
         """log p, in float32 whatever the precision of the network, shape (N, K, H, W)."""
-        return self.network(images).float().log_softmax(dim=1)
+        # Class by class in memory: losses take classes apart, and would else step over the others.
+        return self.network(images).float().contiguous().log_softmax(dim=1)

@@ -61,8 +61,9 @@ class CRF(Method):
     Departs from its paper in the widths of the appearance kernel, which were chosen for photographs: 160
     pixels, about an object there, and 3 of 255 grey levels, which is below the noise of a scan. Here they are
     20 pixels, about a ventricle, and 0.4 standard deviations of the image. Smoothness, weights at the start
-    and numbers of steps are those of the authors' code. Several channels have an appearance kernel each. The
-    filter is no permutohedral lattice but Fourier series, see :mod:`shapepu.mean_field`.
+    and numbers of steps are those of the authors' code. Several channels have an appearance kernel each;
+    the authors have one of all colours. The filter is no permutohedral lattice but Fourier series, for which
+    extreme intensities count as less extreme, see :mod:`shapepu.mean_field`.
     """
 
     Config = CRFConfig

@@ -56,7 +56,7 @@ class EMATeacher(Method):
     step costs one prediction without gradient more than partial cross-entropy.
 
     Departs from its papers: the teacher is the average that every run keeps, in evaluation mode, with the
-    decay of the run (``optimisation.average``; at 0 it is the student itself); agreement with it is
+    decay of the run (``optimisation.average``, which must not be 0); agreement with it is
     cross-entropy with hard labels, as in FixMatch, but as a mean over the pixels it is sure of and not over
     all; and from ScribbleVS comes the idea of a teacher that labels what is not scribbled, but neither the
     spreading of labels over regions nor the competition between labels of teacher and student.
@@ -66,6 +66,7 @@ class EMATeacher(Method):
     """
 
     Config = EMATeacherConfig
+    needs_average = True
 
     def __init__(self, config: EMATeacherConfig, task: Task, build_network: NetworkBuilder) -> None:
         super().__init__(config, task, build_network)

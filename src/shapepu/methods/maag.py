@@ -50,8 +50,9 @@ class MAAG(Method):
 
     Departs from the paper: the backbone is the network of the run, the same as that of every other method,
     and the discriminator is scaled down with it; it averages over positions before its last layer, so that
-    patches may have any size; drawn masks are averaged, not picked, down to the coarser resolutions; and the
-    two players share each batch of images.
+    patches may have any size; drawn masks are averaged, not picked, down to the coarser resolutions; the two
+    players share each batch of images; and the supervised loss is scaled to the segmenter's adversarial term,
+    L_adv, where the paper writes |stopgrad(L_D / L_WPCE)|.
     """
 
     Config = MAAGConfig

@@ -39,7 +39,8 @@ class MumfordShah(Regularised):
     """PCE and the Mumford-Shah functional over the whole image (Kim and Ye, IEEE TIP 2020).
 
     Departs from its paper: means over the pixels in place of sums, on standardised intensities. The paper's
-    weights, for sums and for its own images, mean nothing here; these are a choice of this package.
+    weights, for sums and for its own images, mean nothing here; these are a choice of this package. On whole
+    scans the default makes the air around the body, which nobody scribbles, one of the classes.
     """
 
     Config = MumfordShahConfig

@@ -50,7 +50,8 @@ class NNPU(Method):
 
     Departs from its paper: with several classes the scribbles of the others are known negatives; they enter
     by the cross-entropy on all scribble pixels, L = L+ + sum_j L_j. That also keeps the positives from being
-    drowned: the paper's problems have alpha of about .4, a ventricle has .01.
+    drowned: the paper's problems have alpha of about .4, a ventricle has .01. So a step in which a risk turns
+    around is not that risk alone, as in the paper, but has a part of L+ and of the other classes' risks.
     """
 
     Config = NNPUConfig

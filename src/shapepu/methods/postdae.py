@@ -29,7 +29,7 @@ class PostDAEConfig:
     """
 
     weighted: bool = False
-    widths: tuple[int, ...] = (16, 32, 64, 128, 128)
+    widths: tuple[int, ...] = (16, 32, 64, 128)
     degradation: Degradation = field(default_factory=Degradation)
 
     def __post_init__(self) -> None:
@@ -46,7 +46,9 @@ class PostDAE(Method):
     most probable class of each pixel.
 
     Departs from the paper: it narrows to a coarse map instead of a vector, so that images may have any size;
-    and it is trained beside the network instead of after it, on as many masks as there are images.
+    it is trained beside the network instead of after it, on as many masks as there are images, augmented as
+    the images are; and discs and rectangles stand for all of the paper's shapes. What is beyond an image is
+    background in its masks; in prediction, where nobody marks it, the network's guess.
     """
 
     Config = PostDAEConfig
