@@ -20,8 +20,8 @@ def keep_freed_memory() -> bool:
     """Let the C library keep what a step frees; whether it does.
 
     By default it hands large blocks back to the system after every step, and the next step finds their pages
-    missing, one by one. That took a fifth of a training step on a CPU (docs/performance.md). What the process
-    holds at most stays about the same. Only glibc is known to need this and to have the settings.
+    missing, one by one; benchmarks/freed_memory.py prints what that costs. What the process holds at most
+    stays about the same. Only glibc is known to need this and to have the settings.
     """
     if not sys.platform.startswith("linux"):
         return False

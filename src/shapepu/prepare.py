@@ -113,9 +113,12 @@ def _planned_choice(
         return choice
     assert plan.spacing_mm is not None, "planned"
     records = FileRecords(cache_folder(cache))
-    headers = [records.of(case.images[0]).header for case in able]
-    slices = [SliceGrid.of(header.shape, header.spacing_mm, plan.spacing_mm).slices for header in headers]
-    return replace(choice, slices_per_epoch=sum(slices))
+    headers = {case.images[0]: records.of(case.images[0]).header for case in able}
+    grids = [
+        SliceGrid.of(header.shape, header.spacing_mm, plan.spacing_mm, source=image)
+        for image, header in headers.items()
+    ]
+    return replace(choice, slices_per_epoch=sum(grid.slices for grid in grids))
 
 
 def make_task(

@@ -147,7 +147,11 @@ def fast(method: str) -> TrainSettings:
 
 
 def paper(method: str) -> TrainSettings:
-    """The paper's section 3.1, to the letter; on two CPU cores this takes weeks."""
+    """The paper's section 3.1, as far as training goes; on two CPU cores this takes weeks.
+
+    Runs of every recipe are scored with the same choice of a piece, which is not the paper's; see
+    docs/decisions/recipe.md.
+    """
     return TrainSettings(
         recipe="paper",
         method=method,

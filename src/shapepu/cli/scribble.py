@@ -54,8 +54,8 @@ class ScribbleArguments:
     seed: int = 0
     """Another seed draws other scribbles."""
     labels: tuple[str, ...] = ()
-    """Class names for the values 0, 1, 2, ..., or NAME=VALUE each, background first (default: labels.json or
-    dataset.json beside the masks, else the values found in them)."""
+    """Class names for the values 0, 1, 2, ..., or NAME=VALUE each; the background is the one called so, or 0
+    (default: labels.json or dataset.json beside the masks, else the values found in them)."""
     overwrite: bool = False
     """Replace scribbles that are already there; they may be drawn by hand."""
     quiet: bool = False

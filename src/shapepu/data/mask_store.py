@@ -124,10 +124,7 @@ def _outline(case: Case, preprocessing: Preprocessing, records: FileRecords) -> 
     assert preprocessing.spacing_mm is not None, "planned"
     record = records.of(case.mask)
     spacing_mm = _spacing_mm(case, record.header)
-    try:
-        grid = SliceGrid.of(record.header.shape, spacing_mm, preprocessing.spacing_mm)
-    except InputError as error:
-        raise InputError(f"{case.mask}: {error}") from error
+    grid = SliceGrid.of(record.header.shape, spacing_mm, preprocessing.spacing_mm, source=case.mask)
     return _MaskOutline(case.mask, grid, record.digest)
 
 
