@@ -72,6 +72,8 @@ def test_a_section_says_equation_cost_and_departures(name: str) -> None:
     assert "$" in section
     assert f"Cost: <!-- cost of {name} -->" in " ".join(section.split())
     assert "Departs: " in " ".join(section.split())
+    for need in METHODS[name].needs - {"scribbles"}:
+        assert need in " ".join(section.lower().split()), need
 
 
 @pytest.mark.parametrize("name", METHODS)
