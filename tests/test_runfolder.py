@@ -15,7 +15,7 @@ import yaml
 from shapepu import claims, runfolder
 from shapepu.claims import claim
 from shapepu.errors import InputError
-from shapepu.runfolder import RunFolder, versions
+from shapepu.runfolder import RunFolder, commit, versions
 
 WORK = """
 import sys
@@ -209,6 +209,20 @@ def test_a_file_system_without_locks_is_good_enough_for_one_process(
     with run.told():
         pass
     assert files(run) == {"config.yaml"}
+
+
+def test_the_commit_is_that_of_the_checkout_and_of_nothing_around_an_installed_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "checkout"
+    (root / "src" / "shapepu").mkdir(parents=True)
+    monkeypatch.setattr(runfolder, "__file__", str(root / "src" / "shapepu" / "runfolder.py"))
+    assert commit() == ""
+    named = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
+    for words in (["init", "-q"], [*named, "commit", "-q", "--allow-empty", "-m", "first"]):
+        subprocess.run(["git", "-C", str(root), *words], check=True)
+    head = subprocess.run(["git", "-C", str(root), "rev-parse", "HEAD"], capture_output=True, text=True)
+    assert commit() == head.stdout[:12]
 
 
 def test_versions_are_plain_text_so_that_yaml_can_write_them() -> None:

@@ -88,7 +88,7 @@ def test_a_diff_of_an_unknown_row_lists_those_that_are_known(capsys: pytest.Capt
     assert "Known: shapepu, shapepu-1, shapepu-2, shapepu-3, shapepu-4." in line
 
 
-@pytest.mark.parametrize("option", [["--data", "hearts=nowhere"], ["--diff", "pce", "entropy"]])
+@pytest.mark.parametrize("option", [["--data", "hearts=nowhere"], ["--diff", "pce", "entropy"], []])
 def test_an_unknown_experiment_lists_those_that_are_known(
     option: list[str], elsewhere: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

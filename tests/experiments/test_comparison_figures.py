@@ -128,6 +128,27 @@ def test_true_ratios_that_nobody_knows_are_not_drawn(tmp_path):
     svg_file(drawing.figure)
 
 
+def test_the_truth_is_not_drawn_beside_ratios_of_fewer_pixels_than_it_was_counted_on(tmp_path):
+    truth = {"background": 0.95, "lv": 0.05}
+    scored = cases({"lv": [0.5]})
+    near, everywhere = (
+        record(name, scored, ratios=ratios(), true_ratios=truth, true_ratios_from="train", settings=options)
+        for name, options in (
+            ("shapepu", {"method_options": {"reach": 1.0}}),
+            ("pu", {"method_options": {"reach": -1.0}}),
+        )
+    )
+    _, table = outcome_of(tmp_path, experiment(Row("shapepu"), Row("pu")), [near, everywhere])
+    drawing = ratios_drawing(table)
+    at_five_percent = [
+        sum(np.array_equal(line.get_ydata(), [5.0, 5.0]) for line in axes.lines)
+        for axes in drawing.figure.axes[:2]
+    ]
+    assert at_five_percent == [0, 1]
+    assert "shapepu: among the unlabelled pixels within reach" in drawing.caption
+    assert "counted on the dense masks of the training volumes" in drawing.caption
+
+
 SERIES = tuple(
     Row(f"{method}-{number}", method=method, settings={"data": {"cases": number}} if number else {})
     for method in ("pce", "shapepu")

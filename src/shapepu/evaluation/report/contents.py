@@ -285,6 +285,13 @@ def read_end_of_log(path: Path) -> tuple[str, ...]:
     return tuple(line for line in lines if line.strip())[-LOG_LINES:]
 
 
+def reach_of_pool(settings: Mapping[str, Any]) -> float | None:
+    """How far from a structure's scribbles the pixels may lie that a run's EM saw; None where it saw all."""
+    options = settings.get("method_options")
+    reach = options.get("reach") if isinstance(options, dict) else None
+    return reach if isinstance(reach, int | float) and reach >= 0 else None
+
+
 def _metrics_with_rows(path: Path) -> Metrics:
     metrics = read_metrics(path)
     if not len(metrics):

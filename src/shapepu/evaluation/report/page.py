@@ -14,7 +14,7 @@ from shapepu.errors import InputError
 from shapepu.evaluation.metrics import DEFINITIONS
 from shapepu.evaluation.report import figures, tables
 from shapepu.evaluation.report.axes import BOXES_FROM
-from shapepu.evaluation.report.contents import Metrics, RunContents, Scores, read_run
+from shapepu.evaluation.report.contents import Metrics, RunContents, Scores, reach_of_pool, read_run
 from shapepu.evaluation.report.contours import case_figure, extremes, read_case
 from shapepu.evaluation.report.inline_svg import inline_svg
 from shapepu.evaluation.report.palette import structure_colours
@@ -149,9 +149,8 @@ def _boxes(scores: Scores) -> Picture:
 
 def _pooled_pixels(contents: RunContents) -> str:
     """The pixels that mixture ratios are shares of: those whose posteriors the run's EM saw."""
-    options = contents.settings.get("method_options")
-    reach = options.get("reach") if isinstance(options, dict) else None
-    if not isinstance(reach, (int, float)) or reach < 0:
+    reach = reach_of_pool(contents.settings)
+    if reach is None:
         return "the unlabelled pixels"
     return f"the unlabelled pixels within reach ({reach:g}) of a structure's scribbles"
 

@@ -12,6 +12,7 @@ from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from shapepu.evaluation.report.axes import printable, style_axes, tenth_below
+from shapepu.evaluation.report.contents import reach_of_pool
 from shapepu.evaluation.report.palette import INK, MUTED, structure_colours
 from shapepu.experiments.figures.drawing import WIDTH, Drawing, legend_right, row_style, wrapped
 from shapepu.experiments.outcome import DataOutcome, RowOutcome
@@ -133,13 +134,7 @@ def _draw_ratios(axes: Axes, row: RowOutcome, structures: Sequence[str]) -> floa
 
 def _comparable_truth(record: RunRecord) -> dict[str, float] | None:
     """The true ratios, where they are of the pixels that the estimate is of."""
-    return None if _near_scribbles(record) else record.true_ratios
-
-
-def _near_scribbles(record: RunRecord) -> bool:
-    """Whether the ratios are those of unlabelled pixels within reach of a structure's scribbles alone."""
-    options = record.settings.get("method_options") or {}
-    return options.get("reach", -1.0) >= 0
+    return record.true_ratios if reach_of_pool(record.settings) is None else None
 
 
 def _ratios_legend(figure: Figure, structures: Sequence[str]) -> None:
@@ -169,7 +164,11 @@ def _ratios_legend(figure: Figure, structures: Sequence[str]) -> None:
 def _ratios_caption(rows: Sequence[RowOutcome]) -> str:
     records = [record for row in rows for record in row.records if record.ratios]
     sources = {record.true_ratios_from for record in records if _comparable_truth(record)}
-    near = [row.row.label for row in rows if any(_near_scribbles(record) for record in row.records)]
+    near = [
+        row.row.label
+        for row in rows
+        if any(reach_of_pool(record.settings) is not None for record in row.records)
+    ]
     said = {"train": "training", "val": "validation"}
     masks = " and ".join(said[source] for source in ("train", "val") if source in sources)
     caption = "Share of each structure among the unlabelled pixels, in percent, after each epoch"
