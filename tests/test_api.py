@@ -18,12 +18,13 @@ import yaml
 
 import shapepu
 from shapepu.api import data_and_settings
+from shapepu.data.augment import Augmentation
 from shapepu.data.readers import read_dataset
 from shapepu.errors import InputError
 from shapepu.labels import LabelSet
 from shapepu.networks import FastUNetConfig
 from shapepu.runfolder import RunFolder
-from shapepu.settings import Optimisation, TrainSettings, settings_for
+from shapepu.settings import RECIPES, Optimisation, TrainSettings, settings_for, views_to_average
 from shapepu.training import Trainer
 from small_runs import cache_beside, metrics, weights, write_hearts
 from volume_files import write_json
@@ -226,9 +227,38 @@ def test_the_folder_is_named_after_data_method_and_time_when_none_is_given(
 
 
 def test_training_without_an_end_takes_that_of_the_recipe() -> None:
-    assert (settings_for("fast", "pce").minutes, settings_for("paper", "pce").epochs) == (15.0, 1000)
+    ends = {name: (recipe("pce").minutes, recipe("pce").epochs) for name, recipe in RECIPES.items()}
+    assert ends == {"fast": (15.0, None), "thorough": (60.0, None), "paper": (None, 1000)}
     with pytest.raises(InputError, match="a run needs an end"):
         TrainSettings(method="pce")
+
+
+@pytest.mark.parametrize(
+    ("averaging", "augmentation", "expected"),
+    [
+        ("auto", {}, "flips"),
+        ("auto", {"flip": False}, "none"),  # left and right were never told apart by turning alone
+        ("auto", {"rotation_degrees": 20.0}, "none"),  # nothing was ever upside down
+        ("rotations", {"flip": False}, "rotations"),
+        ("none", {}, "none"),
+    ],
+)
+def test_a_model_averages_its_predictions_over_views_that_training_has_shown(
+    averaging: str, augmentation: dict[str, Any], expected: str
+) -> None:
+    settings = TrainSettings(
+        method="pce", epochs=1, averaging=averaging, augmentation=Augmentation(**augmentation)
+    )
+    assert views_to_average(settings) == expected
+
+
+def test_a_trained_model_says_over_which_views_it_is_averaged(hearts: Path, tmp_path: Path) -> None:
+    def said(averaging: str) -> str:
+        settings, run = replace(SETTINGS, averaging=averaging), tmp_path / averaging
+        shapepu.train(hearts, output=run, settings=settings, epochs=1, cache=cache_beside(hearts), quiet=True)
+        return shapepu.load(run).bundle.spec.averaging
+
+    assert (said("auto"), said("none")) == ("flips", "none")
 
 
 def test_names_are_offered_and_imported_when_they_are_used() -> None:

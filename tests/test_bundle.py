@@ -255,12 +255,21 @@ def test_a_hostile_pickle_in_the_place_of_weights_never_runs(tmp_path, saved):
         ({"preprocessing__patch": [10**7, 10]}, "at most 8192 pixels"),
         ({"preprocessing__intensity": "ct"}, "statistics are missing"),
         ({"preprocessing__statistics": [{"low": 1.0}]}, "'deviation' is missing"),
+        ({"averaging": "all"}, "averaging: expected one of none, flips, rotations"),
+        ({"averaging": ["none"]}, "averaging: expected one of"),
         ({"weights_sha256": "0" * 64}, "damaged"),
         ({"weights_sha256": None}, "weights_sha256: expected str"),
     ],
 )
 def test_a_wrong_description_is_refused_in_one_line(saved, changes, message):
     assert message in refusal(edit(saved, **changes))
+
+
+def test_a_description_from_before_views_were_averaged_means_the_slice_alone(saved):
+    description = json.loads((saved / DESCRIPTION).read_text())
+    assert description.pop("averaging") == "none"
+    (saved / DESCRIPTION).write_text(json.dumps(description))
+    assert load_bundle(saved).spec.averaging == "none"
 
 
 @pytest.mark.parametrize(

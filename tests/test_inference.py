@@ -116,6 +116,22 @@ def test_averaging_is_the_mean_over_undone_views(averaging, eight):
     assert np.abs(single[:, 0] - expected).max() > 0.1, "the views of this network do not differ"
 
 
+def test_without_a_word_the_views_are_those_that_the_model_was_made_for():
+    volume = as_volume(noise((1, 48, 64)))
+    options = replace(RAW, probabilities=True)
+    bundle = bundle_around(Sloped())
+    made_for_flips = replace(bundle, spec=replace(bundle.spec, averaging="flips"))
+
+    def predicted(by, averaging):
+        return predict_volume(by, [volume], replace(options, averaging=averaging)).probabilities
+
+    for other in ("none", "flips", "rotations"):
+        np.testing.assert_array_equal(predicted(made_for_flips, other), predicted(bundle, other))
+    np.testing.assert_array_equal(predicted(made_for_flips, "auto"), predicted(bundle, "flips"))
+    np.testing.assert_array_equal(predicted(bundle, "auto"), predicted(bundle, "none"))
+    assert not np.array_equal(predicted(bundle, "none"), predicted(bundle, "flips"))
+
+
 def test_probabilities_sum_to_one_and_the_largest_is_the_label():
     volume = as_volume(noise((5, 41, 37)), (8.0, 0.9, 1.3))
     prediction = predict_volume(random_bundle(), [volume], replace(RAW, probabilities=True))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch._dynamo.eval_frame import OptimizedModule
 
 from shapepu.averaging import WeightAverage
 from shapepu.checkpoint import load_checkpoint, save_checkpoint
@@ -39,6 +41,26 @@ def test_the_same_seed_gives_the_same_weights_and_another_seed_others(precision:
     first, again, other = trained("first", 0), trained("again", 0), trained("other", 1)
     assert all(first[name].equal(again[name]) for name in first)
     assert not any(first[name].equal(other[name]) for name in first if name.endswith("convolution0.weight"))
+
+
+def test_the_network_that_is_trained_is_compiled_when_asked_and_its_average_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def weights(compiled: bool) -> dict[str, Tensor]:
+        trainer = toy_trainer(tmp_path / str(compiled), toy_settings(compile=compiled, epochs=2))
+        assert isinstance(_unwrapped(trainer.state.method.network), OptimizedModule) == compiled
+        assert not isinstance(_unwrapped(trainer.state.average.method.network), OptimizedModule)
+        assert list(trainer.state.method.state_dict()) == list(trainer.state.average.method.state_dict())
+        return trainer.fit().state_dict()
+
+    def _unwrapped(network: nn.Module) -> object:
+        return network._forward_module
+
+    # What the compiler makes of it is its own business, and would take half a minute.
+    compile_as_asked = torch.compile
+    monkeypatch.setattr(torch, "compile", partial(compile_as_asked, backend="eager"))
+    plain, compiled = weights(False), weights(True)
+    assert all(torch.allclose(plain[name], compiled[name], atol=1e-5) for name in plain)
 
 
 def test_networks_compute_in_bfloat16_when_asked_and_losses_never_do(tmp_path: Path) -> None:

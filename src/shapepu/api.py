@@ -26,7 +26,13 @@ from shapepu.methods import Method, Task, build_method, find_method
 from shapepu.model import Model
 from shapepu.prepare import Prepared, describe_data, prepare
 from shapepu.runfolder import RunFolder, versions
-from shapepu.settings import TrainSettings, network_builder, settings_for, with_budget
+from shapepu.settings import (
+    TrainSettings,
+    network_builder,
+    settings_for,
+    views_to_average,
+    with_budget,
+)
 from shapepu.starting import Start, adopt, find_start, full_name
 from shapepu.training import Trainer, make_fabric
 
@@ -56,7 +62,7 @@ def train(
         data: a folder that one of the readers recognises, or a :class:`Dataset`.
         output: the run folder; ``runs/DATA-METHOD-TIME`` when None.
         method: a name in ``shapepu methods``.
-        recipe: ``fast`` or ``paper``.
+        recipe: ``fast``, ``thorough`` or ``paper``.
         epochs, minutes, steps: when to stop, whichever comes first; the recipe's own end when none is given.
         seed: of every random draw.
         start: a run, a bundle or the name of a shipped model whose weights to start from; its network, pixel
@@ -253,6 +259,7 @@ def _spec(prepared: Prepared, origin: dict[str, Any] | None) -> BundleSpec:
         labels=prepared.dataset.labels,
         channels=prepared.dataset.channels,
         preprocessing=settings.preprocessing,
+        averaging=views_to_average(settings),
         provenance={
             "data": prepared.dataset.name,
             "training_cases": len(prepared.train.cases),

@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from shapepu.configuration import from_plain, to_plain
 from shapepu.data.grid import LARGEST_SIDE
@@ -17,6 +17,7 @@ from shapepu.errors import InputError
 from shapepu.labels import LabelSet
 from shapepu.methods import find_method
 from shapepu.networks import find_network
+from shapepu.predict_options import Views
 from shapepu.runfolder import versions
 
 KIND, FORMAT = "shapepu model", 1
@@ -43,6 +44,7 @@ class BundleSpec:
         preprocessing: with nothing left to plan.
         method_options: the method's ``Config``; its defaults when None.
         network_options: the network's config; its defaults when None.
+        averaging: the views of a slice that a prediction is averaged over unless somebody says otherwise.
         provenance: where the model comes from: data, number of cases, recipe, seed, epochs, minutes, date,
             scores. For people; prediction does not read it.
     """
@@ -54,6 +56,7 @@ class BundleSpec:
     preprocessing: Preprocessing
     method_options: Any = None
     network_options: Any = None
+    averaging: Views = "none"
     provenance: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -89,6 +92,11 @@ class BundleSpec:
                 # Written so that NaN is out of range, too.
                 if not abs(number) <= LARGEST_OPTION:
                     yield f"{where}_options: {str(number)[:20]} is out of range (at most {LARGEST_OPTION})."
+        if self.averaging not in get_args(Views):
+            yield (
+                f"averaging: expected one of {', '.join(get_args(Views))}, got {str(self.averaging)[:60]!r}; "
+                "copy the file again."
+            )
         plan = self.preprocessing
         if not plan.resolved:
             yield "preprocessing: spacing_mm, patch or statistics are missing."
@@ -155,6 +163,8 @@ def _spec_of(description: dict[str, Any]) -> BundleSpec:
         labels=_label_set(_entry(description, "labels", dict)),
         channels=tuple(_entry(description, "channels", list)),
         preprocessing=from_plain(Preprocessing, _entry(description, "preprocessing", dict), "preprocessing"),
+        # Models from before predictions were averaged do not say.
+        averaging=description.get("averaging", "none"),
         provenance=_entry(description, "provenance", dict),
         **{
             name: from_plain(type(each), _entry(description, name, dict), name, each)

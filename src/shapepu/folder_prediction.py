@@ -249,6 +249,7 @@ def _told(work: Iterator[tuple[Job, Reading]], total: int, *, quiet: bool) -> It
 
 def _record(bundle: Bundle, options: PredictOptions) -> dict[str, Any]:
     """Which model the label files are by, and with which options."""
+    options = options.for_model(bundle.spec.averaging)
     return {
         "labels": bundle.spec.labels.as_dict(),
         "model": {

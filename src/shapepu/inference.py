@@ -61,7 +61,7 @@ def predict_volume(
         images: one volume a channel, in the order of the model's channels.
         options: the defaults when None.
     """
-    options = options or PredictOptions()
+    options = (options or PredictOptions()).for_model(bundle.spec.averaging)
     channels = bundle.spec.channels
     if len(images) != len(channels):
         raise InputError(

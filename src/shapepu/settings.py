@@ -17,7 +17,9 @@ from shapepu.errors import InputError, unknown_name
 from shapepu.methods import find_method
 from shapepu.methods.base import NetworkBuilder, Task
 from shapepu.networks import find_network
+from shapepu.networks.fast_unet import FastUNetConfig
 from shapepu.precision import Precision
+from shapepu.predict_options import Averaging, Views
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,12 @@ class TrainSettings:
         seed: of every random draw.
         precision: ``bf16`` computes networks in bfloat16 and losses in float32; ``auto`` does so where the
             hardware gains by it, and the run writes down what that was.
+        compile: compile the networks at the start. Off, because it has not made steps shorter anywhere yet;
+            ``benchmarks/compiled_step.py`` tells whether it does on other hardware.
         device: ``auto`` takes a GPU when there is one.
+        averaging: the views of a slice that predictions of the model are averaged over unless somebody says
+            otherwise then; ``auto`` takes ``flips`` where training images are mirrored and turned upside
+            down, and no other view than the slice itself where they are not.
         validation_share: validation may take up to this share of the time; the last epoch is always scored.
     """
 
@@ -101,7 +108,9 @@ class TrainSettings:
     steps: int | None = None
     seed: int = 0
     precision: Precision = "auto"
+    compile: bool = False
     device: Literal["auto", "cpu", "cuda"] = "auto"
+    averaging: Averaging = "auto"
     validation_share: float = 0.05
 
     def __post_init__(self) -> None:
@@ -146,6 +155,27 @@ def fast(method: str) -> TrainSettings:
     return TrainSettings(recipe="fast", method=method, minutes=15.0)
 
 
+def thorough(method: str) -> TrainSettings:
+    """What an hour on two CPU cores is better spent on than on more steps of ``fast``."""
+    return TrainSettings(
+        recipe="thorough",
+        method=method,
+        method_options=find_method(method).options("fast"),
+        network_options=FastUNetConfig(widths=(32, 48, 96, 128, 160)),
+        augmentation=Augmentation(
+            scale=(0.7, 1.4),
+            stretch=1.2,
+            elastic_pixels=2.0,
+            contrast=(0.6, 1.6),
+            gamma=(0.6, 1.7),
+            brightness=0.3,
+            noise=0.15,
+            blur_pixels=0.8,
+        ),
+        minutes=60.0,
+    )
+
+
 def paper(method: str) -> TrainSettings:
     """The paper's section 3.1, as far as training goes; on two CPU cores this takes weeks.
 
@@ -177,10 +207,11 @@ def paper(method: str) -> TrainSettings:
         ),
         epochs=1000,
         precision="fp32",
+        averaging="none",
     )
 
 
-RECIPES: dict[str, Callable[[str], TrainSettings]] = {"fast": fast, "paper": paper}
+RECIPES: dict[str, Callable[[str], TrainSettings]] = {"fast": fast, "thorough": thorough, "paper": paper}
 
 
 def settings_for(recipe: str, method: str) -> TrainSettings:
@@ -195,6 +226,15 @@ def device_of(settings: TrainSettings) -> str:
     """Where a run computes."""
     # Not Fabric's own "auto": it would take devices that know no float64, which the estimates need.
     return "cuda" if settings.device != "cpu" and torch.cuda.is_available() else "cpu"
+
+
+def views_to_average(settings: TrainSettings) -> Views:
+    """The views of a slice that a model trained with these settings averages its predictions over."""
+    if settings.averaging != "auto":
+        return settings.averaging
+    seen = settings.augmentation
+    # Rows upside down are a mirror image that was turned by 180 degrees.
+    return "flips" if seen.flip and seen.rotation_degrees >= 180 else "none"
 
 
 def with_budget(

@@ -14,7 +14,7 @@ from shapepu.data.choice import DataChoice
 from shapepu.data.preprocess import Preprocessing
 from shapepu.methods import METHODS
 from shapepu.networks import FastUNetConfig, UNetConfig
-from shapepu.settings import Optimisation, TrainSettings, settings_for, with_budget
+from shapepu.settings import RECIPES, Optimisation, TrainSettings, settings_for, with_budget
 
 
 def parsed(command: str) -> TrainSettings:
@@ -50,7 +50,7 @@ def test_an_end_replaces_that_of_the_recipe_without_saying_so() -> None:
     assert train_command(settings, "DATA", "RUN").endswith("--recipe fast --steps 1100")
 
 
-@pytest.mark.parametrize("recipe", ["fast", "paper"])
+@pytest.mark.parametrize("recipe", RECIPES)
 @pytest.mark.parametrize("method", METHODS)
 def test_a_recipe_is_found_again(method: str, recipe: str) -> None:
     settings = replace(settings_for(recipe, method), seed=3)
@@ -67,6 +67,8 @@ CHANGES = {
     "augmentation": {"augmentation": Augmentation(rotation_degrees=20.0, scale=(0.5, 2.0))},
     "optimisation": {"optimisation": Optimisation(optimiser="adam", learning_rate=1e-05, average=0.0)},
     "everything by itself": {"seed": 7, "precision": "fp32", "device": "cpu", "validation_share": 0.5},
+    "views": {"averaging": "rotations"},
+    "compiled networks": {"compile": True},
     "epochs": {"epochs": 3, "minutes": None},
     "all ends": {"epochs": 3, "minutes": 2.5, "steps": 400},
     "part of the data": {"data": DataChoice(5, 0.25, "val", 300)},

@@ -20,6 +20,7 @@ from shapepu.experiments.definition import (
 )
 from shapepu.methods import METHODS, find_method
 from shapepu.methods.shapepu import ShapePUConfig
+from shapepu.settings import RECIPES
 
 GUIDE = Path(__file__).parents[2] / "docs" / "how-to" / "compare.md"
 
@@ -45,7 +46,7 @@ def test_every_shipped_file_is_an_experiment_and_has_a_title() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("recipe", ["fast", "paper"])
+@pytest.mark.parametrize("recipe", RECIPES)
 def test_every_row_of_a_shipped_experiment_gives_complete_settings(name: str, recipe: str) -> None:
     for row in find_experiment(name).rows:
         settings = row.resolved(recipe, steps=10, seed=3)

@@ -12,6 +12,8 @@ from small_comparisons import small_experiment, small_row
 from shapepu.errors import InputError
 from shapepu.experiments.definition import find_experiment
 from shapepu.experiments.plan import FILE, Plan, read_plan
+from shapepu.methods import METHODS
+from shapepu.methods.cost import Cost, measured_costs
 
 SMALL_PLAN = Plan(small_experiment(), steps=4, seeds=(0, 1))
 
@@ -32,6 +34,25 @@ def test_the_complete_settings_of_every_row_are_kept(tmp_path: Path) -> None:
 def test_a_run_has_the_seed_and_the_budget_of_the_plan() -> None:
     settings = SMALL_PLAN.settings_of("pce", 1)
     assert (settings.seed, settings.steps, settings.minutes) == (1, 4, None)
+
+
+def test_as_many_steps_as_take_equally_long_by_the_measured_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+    costs = {"pce": Cost(1.0, 1.0, 0.0), "entropy": Cost(1.6, 1.0, 0.0)}
+    monkeypatch.setattr("shapepu.experiments.plan.measured_costs", lambda: costs)
+    plan = Plan(small_experiment(), pce_steps=800)
+    assert [plan.settings_of(row, 0).steps for row in ("pce", "entropy")] == [800, 500]
+    assert plan.settings_of("entropy", 0).minutes is None
+    assert Plan(small_experiment(), pce_steps=1).settings_of("entropy", 0).steps == 1
+
+
+@pytest.mark.parametrize("budget", [{"pce_steps": 0}, {"pce_steps": 5, "steps": 5}])
+def test_steps_of_pce_are_the_only_number_of_steps(budget: dict[str, int]) -> None:
+    with pytest.raises(InputError, match="pce_steps: expected 1 or more, and no number of steps"):
+        Plan(small_experiment(), **budget)
+
+
+def test_every_method_has_a_cost_to_be_equal_by() -> None:
+    assert set(measured_costs()) == set(METHODS)
 
 
 def test_more_seeds_and_more_rows_join_what_is_there(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from comparisons import cases, experiment, record, write
 from stored_example import EXPECTED
 
 from shapepu.experiments.definition import Row
+from shapepu.experiments.records import FailedRun
 from shapepu.experiments.rendering import render
 
 
@@ -52,6 +53,13 @@ def test_a_comparison_of_which_nothing_has_run_renders(tmp_path):
     page = (tmp_path / "report.html").read_text(encoding="utf-8")
     assert "ACDC: not run yet." in page
     assert "No run has ended yet." in page
+
+
+def test_a_comparison_of_which_every_run_has_failed_renders(tmp_path):
+    write(tmp_path, experiment(Row("pce")), [])
+    FailedRun("made", "ACDC", "pce", 0, "the disk is full", "session").write(tmp_path)
+    assert [str(path) for path in render(tmp_path).files]
+    assert "the disk is full" in (tmp_path / "report.html").read_text(encoding="utf-8")
 
 
 def test_a_comparison_that_has_only_begun_renders_with_its_rows_that_wait(tmp_path):

@@ -48,6 +48,9 @@ class CompareArguments:
     """Minutes that each run may train."""
     steps_per_run: Annotated[int | None, _shown("NUMBER", "as the recipe says")] = None
     """Batches that each run may train: equal on any hardware."""
+    pce_steps_per_run: Annotated[int | None, _shown("NUMBER", "as the recipe says")] = None
+    """Batches that pce may train; other methods get as many as take as long by what `shapepu methods` tells
+    of their cost: equal time, on any hardware."""
     epochs_per_run: Annotated[int | None, _shown("NUMBER", "as the recipe says")] = None
     """Passes over the data that each run may train."""
     seeds: str = "0"
@@ -55,7 +58,7 @@ class CompareArguments:
     rows: Annotated[str, _shown("NAME,NAME", "all")] = ""
     """Only these rows, parted by commas."""
     recipe: str = "fast"
-    """Starting point of the settings of all rows: fast or paper."""
+    """Starting point of the settings of all rows: fast, thorough or paper."""
     workers: int = 1
     """Runs at a time on this machine; the processor's cores are divided among them."""
     runs: Annotated[Path | None, _shown("FOLDER", "RESULTS/runs")] = None
@@ -100,6 +103,7 @@ def run(argv: list[str]) -> int:
         epochs=arguments.epochs_per_run,
         minutes=arguments.minutes_per_run,
         steps=arguments.steps_per_run,
+        pce_steps=arguments.pce_steps_per_run,
         seeds=_numbers(arguments.seeds),
         cache=arguments.cache,
         workers=int(os.environ.get(WORKERS) or max(1, arguments.workers)),
@@ -230,7 +234,12 @@ def _plan(arguments: CompareArguments) -> Plan:
     if (_results(arguments) / FILE).is_file():
         return read_plan(_results(arguments))
     budget = arguments.epochs_per_run, arguments.minutes_per_run, arguments.steps_per_run
-    return Plan(find_experiment(arguments.experiment), arguments.recipe, *budget)
+    return Plan(
+        find_experiment(arguments.experiment),
+        arguments.recipe,
+        *budget,
+        pce_steps=arguments.pce_steps_per_run,
+    )
 
 
 def _print_differences(plan: Plan, first: str, second: str) -> int:

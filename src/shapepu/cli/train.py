@@ -13,6 +13,7 @@ from shapepu.cli.arguments import parse, parse_known, remove_markup
 from shapepu.cli.spelling import section_fields
 from shapepu.console import say
 from shapepu.precision import Precision
+from shapepu.predict_options import Averaging
 
 
 def _unset(metavar: str, default: str, **more: Any) -> Any:
@@ -36,7 +37,7 @@ class TrainArguments:
     method: str = "shapepu"
     """Training method; `shapepu methods` lists them."""
     recipe: str = "fast"
-    """Starting point of all settings: fast or paper."""
+    """Starting point of all settings: fast, thorough or paper."""
     resume: Annotated[Path | None, _unset("RUN", "none")] = None
     """Run folder to go on with, as if it had not stopped; --epochs, --minutes or --steps extend it."""
     epochs: Annotated[int | None, _unset("NUMBER", "as the recipe says")] = None
@@ -141,8 +142,18 @@ _SINGLE_SETTINGS: dict[str, Any] = {
         Precision,
         tyro.conf.arg(help="Of the networks; losses are fp32 either way. auto takes bf16 where it is fast."),
     ],
+    "compile": Annotated[
+        bool, tyro.conf.arg(help="Compile the networks first, which has not made steps shorter anywhere yet.")
+    ],
     "device": Annotated[
         Literal["auto", "cpu", "cuda"], tyro.conf.arg(help="auto takes a GPU when there is one.")
+    ],
+    "averaging": Annotated[
+        Averaging,
+        tyro.conf.arg(
+            help="Views of a slice that the model's predictions are averaged over unless `predict` is "
+            "told otherwise. auto: flips, where training mirrors and turns."
+        ),
     ],
     "validation_share": Annotated[float, tyro.conf.arg(help="Share of the time that validation may take.")],
 }

@@ -188,6 +188,8 @@ class DataOutcome:
     @cached_property
     def case_means(self) -> dict[str, float]:
         """For each volume its Dice, averaged over structures, seeds and then rows: no row is preferred."""
+        if not self.finished:
+            return {}
         means = mean_over_runs([row.values("dice") for row in self.finished])
         return dict(zip(self.cases, map(float, means), strict=True))
 

@@ -13,6 +13,7 @@ from shapepu.errors import InputError
 from shapepu.experiments.definition import Experiment, read_yaml
 from shapepu.experiments.differences import differing_lines
 from shapepu.files import write_text
+from shapepu.methods.cost import measured_costs
 from shapepu.settings import TrainSettings
 
 FILE = "experiment.yaml"
@@ -26,6 +27,8 @@ class Plan:
         experiment: the table.
         recipe: the starting point of all rows' settings.
         epochs, minutes, steps: of every run; the recipe's own end when none is given.
+        pce_steps: batches that a run of ``pce`` may train; every other method gets as many as take as long,
+            by the measured cost of its step. None gives all methods the same number of batches.
         seeds: a run of every row for each.
         settings: complete settings of each row, as they were when the comparison began.
     """
@@ -37,8 +40,14 @@ class Plan:
     steps: int | None = None
     seeds: tuple[int, ...] = (0,)
     settings: dict[str, dict[str, Any]] | None = None
+    pce_steps: int | None = None
 
     def __post_init__(self) -> None:
+        if self.pce_steps is not None and (self.steps is not None or self.pce_steps < 1):
+            raise InputError(
+                f"pce_steps: expected 1 or more, and no number of steps for all methods beside it; got "
+                f"{self.pce_steps} and steps {self.steps}."
+            )
         repeated = sorted({seed for seed in self.seeds if self.seeds.count(seed) > 1})
         if not self.seeds or repeated:
             given = ", ".join(map(str, self.seeds)) or "none"
@@ -51,9 +60,10 @@ class Plan:
 
     def settings_of(self, row: str, seed: int) -> TrainSettings:
         """The complete settings of one run."""
-        return self.experiment.row(row).resolved(
-            self.recipe, epochs=self.epochs, minutes=self.minutes, steps=self.steps, seed=seed
-        )
+        chosen, steps = self.experiment.row(row), self.steps
+        if self.pce_steps is not None:
+            steps = max(1, round(self.pce_steps / measured_costs()[chosen.method].time))
+        return chosen.resolved(self.recipe, epochs=self.epochs, minutes=self.minutes, steps=steps, seed=seed)
 
     def extending(self, before: Plan, results: Path) -> Plan:
         """This plan for a folder that holds results of ``before``: more rows and seeds, nothing else.

@@ -269,13 +269,14 @@ def open_comparison(
     epochs: int | None = None,
     minutes: float | None = None,
     steps: int | None = None,
+    pce_steps: int | None = None,
     seeds: Sequence[int] = (0,),
     cache: Path | None = None,
     workers: int = 1,
     quiet: bool = False,
 ) -> Comparison:
     """Check everything that can be checked before the first run, and write down what is to be run."""
-    plan = Plan(experiment, recipe, epochs, minutes, steps, tuple(seeds))
+    plan = Plan(experiment, recipe, epochs, minutes, steps, tuple(seeds), pce_steps=pce_steps)
     datasets = {name: _dataset(name, path, experiment) for name, path in data.items()}
     writable_folder(results)
     with waiting_claim(results / "claims" / "plan"):

@@ -328,7 +328,12 @@ def data_tables(outcome: Outcome, table: DataOutcome) -> DataTables:
 
 def budget_line(plan: Plan) -> str:
     """What every run was given, in words."""
-    amounts = (("steps", getattr(plan, "steps", None)), ("epochs", plan.epochs), ("minutes", plan.minutes))
+    amounts = (
+        ("steps", plan.steps),
+        ("steps of pce, or as many as take as long,", plan.pce_steps),
+        ("epochs", plan.epochs),
+        ("minutes", plan.minutes),
+    )
     told = [f"{amount:g} {unit}" for unit, amount in amounts if amount]
     budget = " or ".join(told) if told else f"the {plan.recipe} recipe's own end"
     seeds = ", ".join(map(str, plan.seeds))
@@ -345,7 +350,8 @@ def command_line(outcome: Outcome) -> str:
     if plan.recipe != "fast":
         words.append(f"--recipe {plan.recipe}")
     for option, amount in (
-        ("steps-per-run", getattr(plan, "steps", None)),
+        ("steps-per-run", plan.steps),
+        ("pce-steps-per-run", plan.pce_steps),
         ("epochs-per-run", plan.epochs),
         ("minutes-per-run", plan.minutes),
     ):
