@@ -213,6 +213,20 @@ def estimate(trainer: Trainer) -> None:
     method.train()
 
 
+def steps_between_estimates(trainer: Trainer, seconds_a_step: float) -> int:
+    """In a run as long as the recipe says; all methods but ShapePU estimate before every epoch or never."""
+    method, steps = trainer.state.method, trainer.batches.steps_per_epoch
+    if not isinstance(method, shapepu_module.ShapePU):
+        return steps
+    minutes = settings_for("fast", trainer.settings.method).minutes
+    assert minutes, "the recipe ends by minutes"
+    epochs = 60 * minutes / (seconds_a_step * steps)
+    halfway = EpochStart(
+        int(epochs / 2), 0.5, trainer.batches, trainer.state.average.predict, trainer.state.generator
+    )
+    return steps * method.epochs_between_pools(halfway)
+
+
 def time_steps(trainer: Trainer, steps: int) -> Timer:
     """Real steps, as the loop takes them, with their parts."""
     state, fabric = trainer.state, trainer.fabric
@@ -259,7 +273,7 @@ def report(trainer: Trainer, steps: int, rate: float, bandwidth: float) -> None:
     passes = timer.calls["network, forward"] // steps
     each["ranking"] = each.get("ranking", 0.0)
     each["losses and views, forward"] = each.pop("losses") - each["network, forward"] - each["ranking"]
-    each["EM, amortised"] = estimated / trainer.batches.steps_per_epoch
+    each["EM, amortised"] = estimated / steps_between_estimates(trainer, each[WHOLE])
     whole = each.pop(WHOLE) + each["EM, amortised"]
 
     print(f"\n{trainer.settings.method}: {trainer.batches.steps_per_epoch} steps an epoch")

@@ -36,7 +36,7 @@ def within_reach(labels: Tensor, classes: int, *, reach: float) -> Tensor:
     rows = torch.arange(height, device=labels.device, dtype=torch.float32)
     columns = torch.arange(width, device=labels.device, dtype=torch.float32)
     allowed = torch.ones((count, classes, height, width), dtype=torch.bool, device=labels.device)
-    scribbled = (labels < classes).flatten(1).any(dim=1)
+    silent = labels.flatten(1).amin(dim=1) >= classes
     for label in range(1, classes):
         drawn = labels == label
         # Whatever is separable is computed once a row and once a column, not for every pixel.
@@ -44,9 +44,10 @@ def within_reach(labels: Tensor, classes: int, *, reach: float) -> Tensor:
         pixels = in_rows.sum(dim=1)
         centre_row = (in_rows * rows).sum(dim=1, keepdim=True) / pixels.clamp(min=1)[:, None]
         centre_column = (in_columns * columns).sum(dim=1, keepdim=True) / pixels.clamp(min=1)[:, None]
-        squared = ((rows - centre_row) ** 2)[:, :, None] + ((columns - centre_column) ** 2)[:, None, :]
-        radius = squared.where(drawn, 0).flatten(1).amax(dim=1).sqrt().clamp(min=SMALLEST_RADIUS_PIXELS)
-        near = squared <= ((1 + reach) * radius[:, None, None] + 0.5) ** 2
-        present = (pixels > 0)[:, None, None]
-        allowed[:, label] = (near & present) | ~scribbled[:, None, None]
+        down, along = (rows - centre_row) ** 2, (columns - centre_column) ** 2
+        furthest_in_row = torch.where(drawn, along[:, None, :], -torch.inf).amax(dim=2)
+        radius = (furthest_in_row + down).amax(dim=1).clamp(min=SMALLEST_RADIUS_PIXELS**2).sqrt()
+        bound = ((1 + reach) * radius + 0.5) ** 2
+        bound = torch.where(pixels > 0, bound, -1.0).masked_fill(silent, torch.inf)
+        torch.le(along[:, None, :], (bound[:, None] - down)[:, :, None], out=allowed[:, label])
     return allowed

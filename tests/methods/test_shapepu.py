@@ -151,6 +151,20 @@ def test_the_negative_loss_begins_once_the_estimate_is_steady() -> None:
         assert bool(method.active) == active, epoch
 
 
+@pytest.mark.parametrize(("epochs_of_the_run", "apart"), [(10, 2), (50, 2), (100, 4), (1000, 40)])
+def test_estimates_lie_further_apart_in_longer_runs(epochs_of_the_run: int, apart: int) -> None:
+    method = a_method(replace(PAPER, pool="epoch", pool_every=2, pool_share=0.04))
+    halfway = an_epoch_start(method, epochs_of_the_run // 2, 0.5)
+    assert method.epochs_between_pools(halfway) == apart
+    asked = []
+    teacher = halfway.teacher
+    start = replace(halfway, teacher=lambda images: asked.append(1) or teacher(images))
+    for epoch in range(epochs_of_the_run // 2, epochs_of_the_run // 2 + 2 * apart):
+        asked.clear()
+        method.before_epoch(replace(start, epoch=epoch, progress=epoch / epochs_of_the_run))
+        assert bool(asked) == (epoch % apart == 0), epoch
+
+
 def test_slices_that_nobody_scribbled_leave_the_last_estimate_as_it_was() -> None:
     method = a_method(replace(STEADY, readiness=0.0))
     method.before_epoch(sure_of_everything(0))
@@ -242,6 +256,8 @@ def test_settings_that_contradict_each_other_are_refused() -> None:
         ShapePUConfig(positive=False, negative=False, consistency=False)
     with pytest.raises(InputError, match=r"shapepu\.slack: expected 1.*got 0\.5"):
         ShapePUConfig(slack=0.5)
+    with pytest.raises(InputError, match=r"pool_share from 0 to below 1; got 1, 0 and 1\.5"):
+        ShapePUConfig(pool_share=1.5)
     with pytest.raises(InputError, match=r"ranking: 'pool' needs --shapepu\.pool epoch"):
         ShapePUConfig(ranking="pool")
 

@@ -37,7 +37,8 @@ class ShapePUConfig:
         pool: whose posteriors EM sees: those of the ``batch``, or those of the averaged network on the
             training slices before each ``epoch``.
         pool_slices: training slices drawn for an ``epoch`` pool; 0 takes all.
-        pool_every: epochs from one ``epoch`` pool to the next.
+        pool_every: epochs from one ``epoch`` pool to the next, at least,
+        pool_share: and the share of the run that lies between them, about.
         ranking: which unlabelled pixels count as the highest alpha_j share: the highest of the ``batch``, or
             those above that share of the ``epoch`` pool, so that a slice without a heart keeps no positives.
         calibrate: correct an ``epoch`` pool's posteriors first, so that over the scribble pixels they agree
@@ -67,6 +68,7 @@ class ShapePUConfig:
     pool: Literal["batch", "epoch"] = "batch"
     pool_slices: int = 0
     pool_every: int = 1
+    pool_share: float = 0.0
     ranking: Literal["batch", "pool"] = "batch"
     calibrate: bool = False
     guard: float = 0.0
@@ -85,10 +87,10 @@ class ShapePUConfig:
             raise InputError(
                 f"shapepu.slack: expected 1, the estimated share itself, or more; got {self.slack}."
             )
-        if self.pool_every < 1 or self.pool_slices < 0:
+        if self.pool_every < 1 or self.pool_slices < 0 or not 0 <= self.pool_share < 1:
             raise InputError(
-                "shapepu: expected pool_every of 1 or more and pool_slices of 0 or more; got "
-                f"{self.pool_every} and {self.pool_slices}."
+                "shapepu: expected pool_every of 1 or more, pool_slices of 0 or more and pool_share from 0 "
+                f"to below 1; got {self.pool_every}, {self.pool_slices} and {self.pool_share}."
             )
 
 
@@ -96,6 +98,7 @@ FAST = ShapePUConfig(
     pool="epoch",
     pool_slices=48,
     pool_every=2,
+    pool_share=0.04,
     ranking="pool",
     calibrate=True,
     guard=0.05,
@@ -204,11 +207,19 @@ class ShapePU(Method):
             self.active.fill_(warm)
             return
         # One estimate before the warm-up ends, so that the first to be used can be compared with it.
-        before = start.epoch + 1 + config.pool_every >= config.warmup_epochs
+        apart = self.epochs_between_pools(start)
+        before = start.epoch + 1 + apart >= config.warmup_epochs
         soon = before and start.progress >= 0.8 * config.warmup_share
-        if (warm or soon) and start.epoch % config.pool_every == 0:
+        if (warm or soon) and start.epoch % apart == 0:
             steady = self._estimate(start)
             self.active.fill_(bool(self.active) or (warm and steady))
+
+    def epochs_between_pools(self, start: EpochStart) -> int:
+        """The longer a run, the less an estimate changes from one epoch to the next."""
+        share_of_an_epoch = start.progress / max(1, start.epoch)
+        if not share_of_an_epoch:
+            return self.config.pool_every
+        return max(self.config.pool_every, int(self.config.pool_share / share_of_an_epoch))
 
     def _estimate(self, start: EpochStart) -> bool:
         """EM over the averaged network's posteriors; whether the estimate can be trusted."""
