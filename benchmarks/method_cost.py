@@ -45,6 +45,7 @@ from shapepu.experiments.hardware import cpu_name
 from shapepu.methods import METHODS
 from shapepu.methods.base import Batch, EpochStart
 from shapepu.methods.cost import COST_FILE, Cost
+from shapepu.methods.shapepu import ShapePU
 from shapepu.prepare import Prepared, prepare
 from shapepu.runfolder import RunFolder
 from shapepu.settings import TrainSettings, settings_for
@@ -80,6 +81,8 @@ class Run:
     def estimate(self) -> None:
         """What comes before an epoch."""
         state = self.trainer.state
+        if isinstance(state.method, ShapePU):
+            state.method.pooled_at.fill_(-torch.inf)  # it makes none in most epochs of a long run
         state.method.before_epoch(
             EpochStart(
                 **LATE, data=self.trainer.batches, teacher=state.average.predict, generator=state.generator

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import math
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -206,6 +207,8 @@ def trainer_of(prepared: Prepared, folder: Path) -> Trainer:
 def estimate(trainer: Trainer) -> None:
     """What a method does before an epoch late in a run; its negative loss is then on."""
     method, state = trainer.state.method, trainer.state
+    if isinstance(method, shapepu_module.ShapePU):
+        method.pooled_at.fill_(-torch.inf)
     start = EpochStart(50, 0.9, trainer.batches, state.average.predict, state.generator)
     method.before_epoch(start)
     if hasattr(method, "active"):
@@ -221,10 +224,7 @@ def steps_between_estimates(trainer: Trainer, seconds_a_step: float) -> int:
     minutes = settings_for("fast", trainer.settings.method).minutes
     assert minutes, "the recipe ends by minutes"
     epochs = 60 * minutes / (seconds_a_step * steps)
-    halfway = EpochStart(
-        int(epochs / 2), 0.5, trainer.batches, trainer.state.average.predict, trainer.state.generator
-    )
-    return steps * method.epochs_between_pools(halfway)
+    return steps * max(method.config.pool_every, math.ceil(method.config.pool_share * epochs))
 
 
 def time_steps(trainer: Trainer, steps: int) -> Timer:

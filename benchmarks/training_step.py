@@ -11,6 +11,7 @@ the loop with everything around it (fetching, augmentation, averaging), and its 
 from __future__ import annotations
 
 import argparse
+import itertools
 import tempfile
 import time
 from collections.abc import Callable
@@ -169,8 +170,12 @@ def measure_fast(prepared: Prepared, steps: int, folder: Path) -> float:
     trainer = Trainer(settings, method, batches, RunFolder(folder, quiet=True), fabric)
     state = trainer.state
 
+    epochs = itertools.count(50)
+
     def estimate() -> None:
-        method.before_epoch(EpochStart(50, 0.9, batches, state.average.predict, state.generator))
+        epoch = next(epochs)
+        late = EpochStart(epoch, epoch / 100, batches, state.average.predict, state.generator)
+        method.before_epoch(late)
         method.active.fill_(True)
         method.train()
 
@@ -181,7 +186,7 @@ def measure_fast(prepared: Prepared, steps: int, folder: Path) -> float:
         nonlocal stream
         batch = next(stream, None)
         if batch is None:
-            estimate()  # once an epoch, as in training
+            estimate()  # as often as in a run of a hundred epochs
             stream = batches.epoch(state.generator)
             batch = next(stream)
         method.step(batch, trainer._optimise)

@@ -109,7 +109,10 @@ class TestOptions:
         ("options", "expected"),
         [
             (("--method", "shapup"), "unknown method 'shapup'; did you mean 'shapepu'? Known: "),
-            (("--recipe", "fsat"), "unknown recipe 'fsat'; did you mean 'fast'? Known: fast, paper."),
+            (
+                ("--recipe", "fsat"),
+                "unknown recipe 'fsat'; did you mean 'fast'? Known: fast, paper, thorough.",
+            ),
             (("--network", "unett"), "unknown network 'unett'; did you mean 'unet'? Known: fast_unet, unet."),
             (("--layout", "nnunett"), "unknown layout 'nnunett'; did you mean 'nnunet'?"),
             (("--epochs", "0"), "epochs: expected at least 1, got 0."),
@@ -462,7 +465,10 @@ class TestRuns:
                 "config.yaml: settings.epochs: expected a value of type int, got 'ten'",
             ),
             (
-                lambda config: {**config, "settings": {**config["settings"], "method": "full"}},
+                lambda config: {
+                    **config,
+                    "settings": {**config["settings"], "method": "full", "method_options": {}},
+                },
                 "needs dense masks of the training cases",
             ),
             (

@@ -97,6 +97,14 @@ def test_results_from_before_a_setting_existed_are_read_as_what_was_done_then(tm
         plan.extending(replace(plan, settings=stored), tmp_path)
 
 
+def test_results_from_before_predictions_were_averaged_are_not_mixed_with_others(tmp_path: Path) -> None:
+    stored = deepcopy(SMALL_PLAN.settings)
+    assert stored is not None
+    del stored["pce"]["averaging"]
+    with pytest.raises(InputError, match=r"averaging was none and is auto"):
+        SMALL_PLAN.extending(replace(SMALL_PLAN, settings=stored), tmp_path)
+
+
 def test_another_experiment_is_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="results of the experiment 'small', not 'table1'; choose another"):
         Plan(find_experiment("table1"), steps=4).extending(SMALL_PLAN, tmp_path)

@@ -32,7 +32,7 @@ every_row = pytest.mark.parametrize("name", ROWS)
 def test_a_row_is_shapepu_with_its_switches_and_the_recipe_in_all_else(recipe: str, name: str) -> None:
     options = settings_for(recipe, name).method_options
     cutout, negative, consistency = ROWS[name]
-    base = {"fast": FAST, "paper": ShapePUConfig()}[recipe]
+    base = {"fast": FAST, "thorough": FAST, "paper": ShapePUConfig()}[recipe]
     assert options == replace(base, cutout=cutout, negative=negative, consistency=consistency)
     assert METHODS[name].method is ShapePU
 

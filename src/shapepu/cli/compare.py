@@ -49,8 +49,8 @@ class CompareArguments:
     steps_per_run: Annotated[int | None, _shown("NUMBER", "as the recipe says")] = None
     """Batches that each run may train: equal on any hardware."""
     pce_steps_per_run: Annotated[int | None, _shown("NUMBER", "as the recipe says")] = None
-    """Batches that pce may train; other methods get as many as take as long by what `shapepu methods` tells
-    of their cost: equal time, on any hardware."""
+    """Batches that pce may train; other methods get as many as take about as long on two CPU cores, by the
+    cost of a step that `shapepu methods` tells."""
     epochs_per_run: Annotated[int | None, _shown("NUMBER", "as the recipe says")] = None
     """Passes over the data that each run may train."""
     seeds: str = "0"

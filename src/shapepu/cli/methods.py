@@ -62,7 +62,7 @@ def run(argv: list[str]) -> int:
 
 
 def _description(name: str, entry: MethodEntry) -> str:
-    """What the docstring says first, then the facts, then the options of both recipes."""
+    """What the docstring says first, the facts, then the options of ``fast`` and how ``paper`` differs."""
     from shapepu.methods.cost import measured_costs
 
     said = (inspect.getdoc(entry.method) or "").split("\n\n", maxsplit=1)[0].replace("\n", " ")

@@ -27,8 +27,9 @@ class Plan:
         experiment: the table.
         recipe: the starting point of all rows' settings.
         epochs, minutes, steps: of every run; the recipe's own end when none is given.
-        pce_steps: batches that a run of ``pce`` may train; every other method gets as many as take as long,
-            by the measured cost of its step. None gives all methods the same number of batches.
+        pce_steps: batches that a run of ``pce`` may train; every other method gets as many as take about as
+            long, by the cost of its step that was measured on two CPU cores with the network of ``fast``;
+            estimates before an epoch are not counted. None gives all methods the same number of batches.
         seeds: a run of every row for each.
         settings: complete settings of each row, as they were when the comparison began.
     """
@@ -45,8 +46,9 @@ class Plan:
     def __post_init__(self) -> None:
         if self.pce_steps is not None and (self.steps is not None or self.pce_steps < 1):
             raise InputError(
-                f"pce_steps: expected 1 or more, and no number of steps for all methods beside it; got "
-                f"{self.pce_steps} and steps {self.steps}."
+                "pce_steps: expected 1 or more, and no number of steps for all methods beside it; got "
+                f"{self.pce_steps} and steps {self.steps}. Give --pce-steps-per-run or --steps-per-run, "
+                "not both."
             )
         repeated = sorted({seed for seed in self.seeds if self.seeds.count(seed) > 1})
         if not self.seeds or repeated:

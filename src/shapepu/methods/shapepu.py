@@ -37,8 +37,9 @@ class ShapePUConfig:
         pool: whose posteriors EM sees: those of the ``batch``, or those of the averaged network on the
             training slices before each ``epoch``.
         pool_slices: training slices drawn for an ``epoch`` pool; 0 takes all.
-        pool_every: epochs from one ``epoch`` pool to the next, at least,
-        pool_share: and the share of the run that lies between them, about.
+        pool_every: epochs from one ``epoch`` pool to the next.
+        pool_share: share of the run from one ``epoch`` pool to the next, where that is longer: the longer a
+            run, the less an estimate changes from epoch to epoch. 0 leaves it out.
         ranking: which unlabelled pixels count as the highest alpha_j share: the highest of the ``batch``, or
             those above that share of the ``epoch`` pool, so that a slice without a heart keeps no positives.
         calibrate: correct an ``epoch`` pool's posteriors first, so that over the scribble pixels they agree
@@ -53,7 +54,7 @@ class ShapePUConfig:
         warmup_epochs: L- by the estimate waits for this many epochs,
         warmup_share: and for this share of the run,
         readiness: and, with an ``epoch`` pool, until no foreground ratio changed by more than this,
-            relatively, between two epochs and each class is found on most of its scribble pixels; 0 does not
+            relatively, between two pools and each class is found on most of its scribble pixels; 0 does not
             wait.
     """
 
@@ -130,6 +131,7 @@ class ShapePU(Method):
     log_thresholds: Tensor
     label_shares: Tensor
     active: Tensor
+    pooled_at: Tensor
 
     def __init__(self, config: ShapePUConfig, task: Task, build_network: NetworkBuilder) -> None:
         super().__init__(config, task, build_network)
@@ -138,6 +140,8 @@ class ShapePU(Method):
         self.register_buffer("ratios", shares.clone())
         self.register_buffer("log_thresholds", torch.full((task.classes,), -torch.inf, dtype=torch.float64))
         self.register_buffer("active", torch.tensor(False))
+        # Epoch and progress of the last epoch pool.
+        self.register_buffer("pooled_at", torch.full((2,), -torch.inf, dtype=torch.float64))
 
     def losses(self, batch: Batch) -> dict[str, Tensor]:
         config: ShapePUConfig = self.config
@@ -207,19 +211,21 @@ class ShapePU(Method):
             self.active.fill_(warm)
             return
         # One estimate before the warm-up ends, so that the first to be used can be compared with it.
-        apart = self.epochs_between_pools(start)
-        before = start.epoch + 1 + apart >= config.warmup_epochs
+        before = start.epoch + 1 + config.pool_every >= config.warmup_epochs
         soon = before and start.progress >= 0.8 * config.warmup_share
-        if (warm or soon) and start.epoch % apart == 0:
+        if (warm or soon) and self._is_due(start):
             steady = self._estimate(start)
             self.active.fill_(bool(self.active) or (warm and steady))
 
-    def epochs_between_pools(self, start: EpochStart) -> int:
-        """The longer a run, the less an estimate changes from one epoch to the next."""
-        share_of_an_epoch = start.progress / max(1, start.epoch)
-        if not share_of_an_epoch:
-            return self.config.pool_every
-        return max(self.config.pool_every, int(self.config.pool_share / share_of_an_epoch))
+    def _is_due(self, start: EpochStart) -> bool:
+        """Whether the last pool is far enough back for another; if so, this is the last one."""
+        epoch, progress = self.pooled_at.tolist()
+        config: ShapePUConfig = self.config
+        # A run that was made longer has done less of it than before.
+        if start.epoch - epoch < config.pool_every or 0 <= start.progress - progress < config.pool_share:
+            return False
+        self.pooled_at.copy_(torch.tensor((start.epoch, start.progress)))
+        return True
 
     def _estimate(self, start: EpochStart) -> bool:
         """EM over the averaged network's posteriors; whether the estimate can be trusted."""
