@@ -132,6 +132,22 @@ def test_without_a_word_the_views_are_those_that_the_model_was_made_for():
     assert not np.array_equal(predicted(bundle, "none"), predicted(bundle, "flips"))
 
 
+def test_the_piece_that_is_kept_is_the_one_that_the_model_is_sure_of():
+    image = np.zeros((1, 60, 60))
+    image[:, 5:35, 5:35], image[:, 45:55, 45:55] = 1.0, 3.0
+    volume = as_volume(image)
+    seen = prepare_case([volume], tiny_spec().preprocessing).images[0, 0]
+    low, high = np.quantile(seen, 0.2), seen.max()
+    edge = low + (high - low) * 0.3  # a third of the way up lies the large square
+    bundle = bundle_around(Bands((edge,), sharpness=4 / (high - low)), labels=plain_labels(["hill"]))
+    everything = predict_volume(bundle, [volume], RAW).labels
+    kept = predict_volume(bundle, [volume], replace(RAW, largest_component="balanced")).labels
+    largest = predict_volume(bundle, [volume], replace(RAW, largest_component="foreground")).labels
+    assert everything[0, 20, 20] == everything[0, 50, 50] == 1
+    assert (kept[0, 20, 20], kept[0, 50, 50]) == (0, 1)
+    assert (largest[0, 20, 20], largest[0, 50, 50]) == (1, 0)
+
+
 def test_probabilities_sum_to_one_and_the_largest_is_the_label():
     volume = as_volume(noise((5, 41, 37)), (8.0, 0.9, 1.3))
     prediction = predict_volume(random_bundle(), [volume], replace(RAW, probabilities=True))

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from shapepu.postprocess import keep_largest_component
+from shapepu.postprocess import keep_largest_component, sureness
 
 small_volumes = arrays.arrays(
     np.uint8, st.tuples(*[st.integers(1, 5)] * 3), elements=st.sampled_from([0, 0, 0, 1, 2])
@@ -60,6 +60,30 @@ def test_a_leak_of_one_structure_does_not_outweigh_the_organ_that_has_all():
     assert 10 / 12 * np.log(13) < 2 / 12 * np.log(13) + np.log(2) + np.log(3)
     assert keep_largest_component(labels).tolist() == organ.tolist()
     assert keep_largest_component(labels, "foreground").tolist() == leak.tolist()
+
+
+def test_a_large_leak_that_the_model_is_not_sure_of_does_not_outweigh_the_organ():
+    labels = volume("111222\n111222\n000000\n000012")
+    organ = volume("000000\n000000\n000000\n000012")
+    sure = sureness(np.where(organ > 0, 0.97, 0.6).astype(np.float32))
+    assert keep_largest_component(labels, sure=sure).tolist() == organ.tolist()
+    leak = keep_largest_component(labels)
+    assert leak.tolist() == (labels - organ).tolist()
+    assert keep_largest_component(labels, "foreground", sure).tolist() == leak.tolist(), "as in the paper"
+
+
+@given(small_volumes, st.integers(1, 255))
+@settings(max_examples=60, deadline=None)
+def test_where_the_model_is_equally_sure_of_everything_it_changes_nothing(labels, level):
+    equal = np.full(labels.shape, level, np.uint8)
+    one = (labels > 0).astype(np.uint8)
+    assert keep_largest_component(one, sure=equal).tolist() == keep_largest_component(one).tolist()
+
+
+def test_sureness_is_the_eighth_power():
+    probs = np.array([0.0, 0.5, 0.8, 0.95, 1.0], np.float32)
+    assert sureness(probs).tolist() == [0, 1, 43, 169, 255]
+    assert [round(255 * float(p) ** 8) for p in probs] == [0, 1, 43, 169, 255]
 
 
 def test_a_stray_dot_of_a_rare_structure_does_not_outweigh_the_organ():

@@ -23,7 +23,7 @@ from shapepu.data.grid import CHUNK_BYTES, SliceGrid
 from shapepu.data.preprocess import PATCH_STEP, PreparedCase, fit, prepare_case
 from shapepu.data.volumes import Volume
 from shapepu.errors import InputError
-from shapepu.postprocess import keep_largest_component
+from shapepu.postprocess import keep_largest_component, sureness
 from shapepu.precision import computes_in_bfloat16
 from shapepu.predict_options import Averaging, PredictOptions
 
@@ -78,7 +78,8 @@ def predict_volume(
         with clock("restore"):
             result.put(part, probs)
     with clock("component"):
-        labels = keep_largest_component(_unstacked(result.labels, case.grid), options.largest_component)
+        sure = None if result.sure is None else _unstacked(result.sure, case.grid)
+        labels = keep_largest_component(_unstacked(result.labels, case.grid), options.largest_component, sure)
     return Prediction(
         labels,
         None if result.probabilities is None else _unstacked(result.probabilities, case.grid),
@@ -132,6 +133,7 @@ class _Result:
 
     grid: SliceGrid
     labels: NDArray[np.uint8]
+    sure: NDArray[np.uint8] | None
     probabilities: NDArray[np.float16] | None
     uncertainty: NDArray[np.float32] | None
 
@@ -141,6 +143,7 @@ class _Result:
         return cls(
             grid,
             np.empty(shape, np.uint8),
+            np.empty(shape, np.uint8) if options.largest_component == "balanced" else None,
             np.empty((classes, *shape), np.float16) if options.probabilities else None,
             np.empty(shape, np.float32) if options.uncertainty else None,
         )
@@ -153,7 +156,10 @@ class _Result:
             native = self.grid.restore_slices(probs[inner].swapaxes(0, 1))
             here = slice(part.start + inner.start, part.start + inner.stop)
             values = torch.from_numpy(native)
-            self.labels[here] = values.max(dim=0).indices.numpy()  # argmax(dim=0) takes ten times as long
+            highest = values.max(dim=0)  # argmax(dim=0) takes ten times as long
+            self.labels[here] = highest.indices.numpy()
+            if self.sure is not None:
+                self.sure[here] = sureness(highest.values.numpy())
             if self.probabilities is not None:
                 self.probabilities[:, here] = native
             if self.uncertainty is not None:

@@ -21,8 +21,9 @@ class PredictOptions:
 
     Args:
         largest_component: keep only one connected piece, in 3-D: the ``balanced`` choice is the piece with
-            most of all structures, each counted by its own size; ``foreground`` is the largest one, as in the
-            paper; ``per-class`` keeps the largest of each structure, ``off`` keeps all.
+            most of all structures, each counted by its own size, and each voxel by how sure the model is;
+            ``foreground`` is the largest one, as in the paper; ``per-class`` keeps the
+            largest of each structure, ``off`` keeps all.
         averaging: mean probabilities over views of each slice: its 4 ``flips``, or all 8 ``rotations`` by
             right angles and their mirror images; takes 4 or 8 times as long. ``auto`` does what the model was
             made for: ``flips``, where its training has turned and mirrored the images.
