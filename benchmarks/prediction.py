@@ -103,6 +103,8 @@ def main() -> None:
     )
     parser.add_argument("--model", help="a trained model; without it, random weights")
     parser.add_argument("--runs", type=int, default=5)
+    views = ("none", "flips", "rotations")
+    parser.add_argument("--averaging", default="none", choices=views, help="the literal path has none")
     parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
@@ -111,7 +113,7 @@ def main() -> None:
         bundle = load_bundle(arguments.model) if arguments.model else untrained(folder)
         slow = load_bundle(bundle.path)
         slow.method.to(memory_format=torch.contiguous_format)
-        path, options = write_image(folder), PredictOptions()
+        path, options = write_image(folder), PredictOptions(averaging=arguments.averaging)
         product(bundle, path, options)  # the first call chooses kernels
         fast_runs, slow_runs = [], []
         for _ in range(arguments.runs):

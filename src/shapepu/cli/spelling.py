@@ -57,8 +57,8 @@ def _differences(ours: Any, theirs: Any, prefix: str, names: dict[str, str]) -> 
 
 def _spelt(option: str, value: Any) -> Iterator[str]:
     if isinstance(value, bool):
-        section, _, name = option.rpartition(".")
-        yield f"--{section}.{name}" if value else f"--{section}.no-{name}"
+        section, dot, name = option.rpartition(".")
+        yield f"--{section}{dot}{name}" if value else f"--{section}{dot}no-{name}"
         return
     yield f"--{option}"
     yield from map(str, value if isinstance(value, tuple) else (value,))
