@@ -9,7 +9,6 @@ Without DATA, synthetic hearts.
 from __future__ import annotations
 
 import argparse
-import subprocess
 import sys
 import tempfile
 from dataclasses import replace
@@ -18,6 +17,7 @@ from statistics import median
 
 import torch
 
+from processes import figures_of_a_process
 from roofline import prepared_data, trainer_of
 
 
@@ -30,14 +30,6 @@ def measure(data: Path | None, method: str, epochs: int, compiled: bool) -> tupl
         trainer.fit()
         first, *others = trainer.state.rows
         return 60 * float(first["minutes"] or 0), median(row["images_per_second"] or 0 for row in others)
-
-
-def in_a_process(argv: list[str], way: str) -> tuple[float, float]:
-    said = subprocess.run(
-        [sys.executable, __file__, *argv, "--way", way], check=True, stdout=subprocess.PIPE, text=True
-    )
-    first, rate = map(float, said.stdout.split()[-2:])
-    return first, rate
 
 
 def main() -> None:
@@ -53,7 +45,7 @@ def main() -> None:
         torch.set_num_threads(2)
         print(*measure(chosen.data, chosen.method, max(2, chosen.epochs), chosen.way == "compiled"))
         return
-    figures = {way: in_a_process(sys.argv[1:], way) for way in ("plain", "compiled")}
+    figures = {way: figures_of_a_process(__file__, sys.argv[1:], way) for way in ("plain", "compiled")}
     for way, (first, rate) in figures.items():
         print(f"{way:<9} {rate:8.1f} images/s after a first epoch of {first:.1f} s")
     print(f"compiled, an image takes {figures['plain'][1] / figures['compiled'][1]:.2f} times as long")

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import itertools
 import resource
-import subprocess
 import sys
 import tempfile
 import time
@@ -20,6 +19,7 @@ from statistics import mean
 
 import torch
 
+from processes import figures_of_a_process
 from roofline import estimate, prepared_data, trainer_of
 from shapepu import training
 
@@ -43,12 +43,6 @@ def measure(data: Path | None, method: str, steps: int) -> tuple[float, float]:
     return 1000 * seconds / steps, missing / steps
 
 
-def in_a_process(argv: list[str], way: str) -> tuple[float, float]:
-    said = subprocess.run([sys.executable, __file__, *argv, "--way", way], check=True, capture_output=True)
-    milliseconds, missing = map(float, said.stdout.split())
-    return milliseconds, missing
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -63,9 +57,9 @@ def main() -> None:
             training.keep_freed_memory = lambda: False
         print(*measure(chosen.data, chosen.method, chosen.steps))
         return
-    found: dict[str, list[tuple[float, float]]] = {"returned": [], "kept": []}
+    found: dict[str, list[tuple[float, ...]]] = {"returned": [], "kept": []}
     for way in (*found, *reversed(found)) * (ROUNDS // 2):
-        found[way].append(in_a_process(sys.argv[1:], way))
+        found[way].append(figures_of_a_process(__file__, sys.argv[1:], way))
     times = {}
     for way, runs in found.items():
         times[way] = mean(milliseconds for milliseconds, _ in runs)

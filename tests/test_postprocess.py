@@ -80,10 +80,17 @@ def test_where_the_model_is_equally_sure_of_everything_it_changes_nothing(labels
     assert keep_largest_component(one, sure=equal).tolist() == keep_largest_component(one).tolist()
 
 
-def test_sureness_is_the_eighth_power():
+def test_sureness_is_the_eighth_power_and_never_nothing():
     probs = np.array([0.0, 0.5, 0.8, 0.95, 1.0], np.float32)
-    assert sureness(probs).tolist() == [0, 1, 43, 169, 255]
-    assert [round(255 * float(p) ** 8) for p in probs] == [0, 1, 43, 169, 255]
+    assert sureness(probs).tolist() == [1, 1, 43, 169, 255]
+    assert [max(1, round(255 * float(p) ** 8)) for p in probs] == [1, 1, 43, 169, 255]
+
+
+def test_the_largest_piece_is_kept_by_a_model_that_is_sure_of_nothing():
+    labels = volume("1110\n1110\n0000\n0002")
+    expected = volume("1110\n1110\n0000\n0000")
+    sure = sureness(np.full(labels.shape, 0.3, np.float32))
+    assert keep_largest_component(labels, sure=sure).tolist() == expected.tolist()
 
 
 def test_a_stray_dot_of_a_rare_structure_does_not_outweigh_the_organ():

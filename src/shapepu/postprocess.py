@@ -16,12 +16,13 @@ _NEIGHBOURS = np.ones((3, 3, 3), dtype=bool)
 
 
 def sureness(probs: NDArray[np.float32]) -> NDArray[np.uint8]:
-    """What a voxel counts when pieces are compared, 0 to 255: the eighth power of its class's probability.
+    """What a voxel counts when pieces are compared, 1 to 255: the eighth power of its class's probability.
 
     A leak into what nobody scribbled may be larger than an organ, but a network is not sure of it: a voxel at
-    .8 counts a quarter of one at .95.
+    .8 counts a quarter of one at .95. Every voxel counts something, so that a network that is sure of none
+    still keeps a piece.
     """
-    return np.rint(255 * np.square(np.square(np.square(probs)))).astype(np.uint8)
+    return np.rint(255 * np.square(np.square(np.square(probs)))).clip(1, 255).astype(np.uint8)
 
 
 def keep_largest_component(

@@ -45,9 +45,15 @@ def test_as_many_steps_as_take_equally_long_by_the_measured_cost(monkeypatch: py
     assert Plan(small_experiment(), pce_steps=1).settings_of("entropy", 0).steps == 1
 
 
-@pytest.mark.parametrize("budget", [{"pce_steps": 0}, {"pce_steps": 5, "steps": 5}])
-def test_steps_of_pce_are_the_only_number_of_steps(budget: dict[str, int]) -> None:
-    with pytest.raises(InputError, match="pce_steps: expected 1 or more, and no number of steps"):
+@pytest.mark.parametrize(
+    ("budget", "message"),
+    [
+        ({"pce_steps": 0}, r"pce_steps: expected at least 1, got 0\."),
+        ({"pce_steps": 5, "steps": 5}, "give --pce-steps-per-run or --steps-per-run, not both"),
+    ],
+)
+def test_steps_of_pce_are_the_only_number_of_steps(budget: dict[str, int], message: str) -> None:
+    with pytest.raises(InputError, match=message):
         Plan(small_experiment(), **budget)
 
 

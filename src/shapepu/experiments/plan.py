@@ -44,12 +44,10 @@ class Plan:
     pce_steps: int | None = None
 
     def __post_init__(self) -> None:
-        if self.pce_steps is not None and (self.steps is not None or self.pce_steps < 1):
-            raise InputError(
-                "pce_steps: expected 1 or more, and no number of steps for all methods beside it; got "
-                f"{self.pce_steps} and steps {self.steps}. Give --pce-steps-per-run or --steps-per-run, "
-                "not both."
-            )
+        if self.pce_steps is not None and self.pce_steps < 1:
+            raise InputError(f"pce_steps: expected at least 1, got {self.pce_steps}.")
+        if self.pce_steps is not None and self.steps is not None:
+            raise InputError("steps: give --pce-steps-per-run or --steps-per-run, not both.")
         repeated = sorted({seed for seed in self.seeds if self.seeds.count(seed) > 1})
         if not self.seeds or repeated:
             given = ", ".join(map(str, self.seeds)) or "none"
